@@ -35,6 +35,11 @@ class DTypeSet {
     both.bits_ = bits_ | other.bits_;
     return both;
   }
+  constexpr DTypeSet And(DTypeSet other) const {
+    DTypeSet both;
+    both.bits_ = bits_ & other.bits_;
+    return both;
+  }
   constexpr bool empty() const { return bits_ == 0; }
   constexpr uint32_t bits() const { return bits_; }
   friend constexpr bool operator==(DTypeSet, DTypeSet) = default;

@@ -3,7 +3,7 @@
 // Graph operators: operators by their type ("MatMulV2"), as compilers and the aclop* functions name them. One row of
 // api/graph_ops/*.csv is one GraphOp; scripts/gen_graph_ops.py says what the columns mean.
 //
-// Operators by type (ops/named_op_table.cc) add the steps that compute one; a compiler of graphs adds its own. What the
+// Operators by type (ops/named_ops) add the steps that compute one; a compiler of graphs adds its own. What the
 // operands are called, which types they have, which attributes there are and which shape the result has, stands here.
 #pragma once
 

@@ -192,7 +192,7 @@ Status MlaProlog(InferContext& call) {  // rule
                                       [&](const Operand& output) { return output.name == name; });
     if (!is_there || call.Out(name).dtype != -1) continue;
     const bool is_int8 = name == "query" ? is_quantised : name == "query_norm" && call.In("weight_uq_qr").dtype == 2;
-    call.Out(name).dtype = call.Out(name).wanted != -1 ? call.Out(name).wanted : is_int8 ? 2 : 27;
+    call.Out(name).dtype = call.Out(name).wanted != -1 ? call.Out(name).wanted : is_int8 ? 2 : heads.dtype;
   }
   if (!tokens.shape.has_rank() || tokens.shape.rank() < 2) return call.Open();
   const Sizes rows(Part(tokens.shape, 0, tokens.shape.rank() - 1));

@@ -3,17 +3,13 @@
 // Rules of convolutions, pools and grids. Sizes lie as data_format says, those of filters, too: N is the number of
 // output channels there and C that of the input channels of a group.
 #include "opdef/infer_util.h"
+#include "opdef/windows.h"
 
-namespace reprise::opdef::infer {
-namespace {
+namespace reprise::opdef {
 
-// Places of the letters of data_format.
-struct Layout {
-  size_t batch = 0, channel = 0;
-  std::vector<size_t> spatial;
-};
+using infer::TextOf;
 
-StatusOr<Layout> LayoutOf(const InferContext& call, size_t spatial) {
+StatusOr<ImageLayout> LayoutOf(const InferContext& call, size_t spatial) {
   std::string format = spatial == 2 ? "NCHW" : "NCDHW";
   if (call.op.FindAttribute("data_format") != nullptr) format = call.Text("data_format");
   const bool is_known = spatial == 2 ? format == "NCHW" || format == "NHWC" : format == "NCDHW" || format == "NDHWC";
@@ -21,7 +17,7 @@ StatusOr<Layout> LayoutOf(const InferContext& call, size_t spatial) {
     return call.WrongAttribute("data_format", fmt::format("is \"{}\"", format),
                                spatial == 2 ? "use NCHW or NHWC" : "use NCDHW or NDHWC");
   }
-  Layout layout;
+  ImageLayout layout;
   for (size_t i = 0; i < format.size(); ++i) {
     if (format[i] == 'C') layout.channel = i;
     if (format[i] != 'C' && format[i] != 'N') layout.spatial.push_back(i);
@@ -29,8 +25,7 @@ StatusOr<Layout> LayoutOf(const InferContext& call, size_t spatial) {
   return layout;
 }
 
-// The entries of a list of numbers that belong to the spatial dims: all of them, one for all, or those of the layout.
-StatusOr<std::vector<int64_t>> SpatialOf(const InferContext& call, std::string_view name, const Layout& layout) {
+StatusOr<std::vector<int64_t>> SpatialOf(const InferContext& call, std::string_view name, const ImageLayout& layout) {
   const std::vector<int64_t> given = call.Ints(name);
   const size_t count = layout.spatial.size();
   std::vector<int64_t> out;
@@ -43,16 +38,37 @@ StatusOr<std::vector<int64_t>> SpatialOf(const InferContext& call, std::string_v
   return call.WrongAttribute(name, "is " + TextOf(given), fmt::format("give {} numbers above 0", count + 2));
 }
 
-// Pads in front and behind of each spatial dim: pairs, or one for both.
-StatusOr<std::vector<std::pair<int64_t, int64_t>>> PadsOf(const InferContext& call, size_t count) {
+StatusOr<Pads> PadsOf(const InferContext& call, size_t count) {
   const std::vector<int64_t> given = call.Ints("pads");
-  std::vector<std::pair<int64_t, int64_t>> out;
+  Pads out;
   for (size_t d = 0; d < count && given.size() == 2 * count; ++d) out.emplace_back(given[2 * d], given[2 * d + 1]);
   for (size_t d = 0; d < count && given.size() == count; ++d) out.emplace_back(given[d], given[d]);
   for (size_t d = 0; d < count && given.size() == 1; ++d) out.emplace_back(given[0], given[0]);
   if (!out.empty() && std::all_of(given.begin(), given.end(), [](int64_t pad) { return pad >= 0; })) return out;
   return call.WrongAttribute("pads", "is " + TextOf(given), fmt::format("give {} numbers of 0 or more", 2 * count));
 }
+
+StatusOr<PoolWindows> MaxPoolWindows(const InferContext& call, const ImageLayout& lists) {
+  const size_t spatial = lists.spatial.size();
+  PoolWindows out;
+  REPRISE_ASSIGN_OR_RETURN(out.sizes, SpatialOf(call, "ksize", lists));
+  REPRISE_ASSIGN_OR_RETURN(out.strides, SpatialOf(call, "strides", lists));
+  REPRISE_ASSIGN_OR_RETURN(out.dilations, SpatialOf(call, "dilation", lists));
+  const std::vector<int64_t> given = call.Ints("pads");
+  if (given.size() == spatial + 2 && spatial == 2) {
+    for (const size_t place : lists.spatial) out.pads.emplace_back(given[place], given[place]);
+  } else {
+    REPRISE_ASSIGN_OR_RETURN(out.pads, PadsOf(call, spatial));
+  }
+  return out;
+}
+
+ImageLayout MaxPoolMaskLists() { return {.batch = 0, .channel = 3, .spatial = {1, 2}}; }
+
+size_t SpatialDims(const InferContext& call) { return call.op.type.find("3D") != std::string_view::npos ? 3 : 2; }
+
+namespace infer {
+namespace {
 
 struct Window {
   Dim size;  // of the window, dilation counted
@@ -77,7 +93,7 @@ Dim WindowsIn(const Dim& size, const Window& window) {
 }
 
 // The sizes of the result of windows over x, or that they are not known.
-Status SetWindows(InferContext& call, const InferTensor& x, const Layout& layout, const Dim& channels,
+Status SetWindows(InferContext& call, const InferTensor& x, const ImageLayout& layout, const Dim& channels,
                   const std::vector<Window>& windows, Sizes* out) {
   *out = x.shape;
   (*out)[layout.channel] = channels;
@@ -93,8 +109,6 @@ Status SetWindows(InferContext& call, const InferTensor& x, const Layout& layout
   return {};
 }
 
-size_t SpatialDims(const InferContext& call) { return call.op.type.find("3D") != std::string_view::npos ? 3 : 2; }
-
 void SetConvolutionType(InferContext& call, int32_t type) {
   if (call.Out(0).dtype != -1) return;
   constexpr int32_t kInt8 = 2;
@@ -109,7 +123,7 @@ Status Convolution(InferContext& call) {  // rule
   const InferTensor& filter = call.In("filter");
   const size_t spatial = SpatialDims(call);
   SetConvolutionType(call, x.dtype);
-  REPRISE_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(call, spatial));
+  REPRISE_ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(call, spatial));
   REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, spatial + 2));
   REPRISE_RETURN_IF_ERROR(call.ExpectRank(filter, spatial + 2));
   REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> strides, SpatialOf(call, "strides", layout));
@@ -142,7 +156,7 @@ Status TransposedConvolution(InferContext& call) {  // rule
     if (sizes->size() == spatial + 2) return call.SetRest(Sizes(*sizes));
     return call.WrongInput(call.In("input_size"), "is " + TextOf(*sizes), fmt::format("give {} sizes", spatial + 2));
   }
-  REPRISE_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(call, spatial));
+  REPRISE_ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(call, spatial));
   REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, spatial + 2));
   REPRISE_RETURN_IF_ERROR(call.ExpectRank(filter, spatial + 2));
   if (sizes == nullptr || !x.shape.has_rank() || !filter.shape.has_rank()) {
@@ -165,7 +179,7 @@ Status TransposedConvolution(InferContext& call) {  // rule
 
 Status AvgPool(InferContext& call) {  // rule
   const InferTensor& x = call.In("x");
-  REPRISE_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(call, 2));
+  REPRISE_ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(call, 2));
   REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, 4));
   REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, SpatialOf(call, "ksize", layout));
   REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> strides, SpatialOf(call, "strides", layout));
@@ -211,21 +225,13 @@ Status AdaptivePool(InferContext& call) {  // rule
 
 namespace {
 
-Status PoolWindows(InferContext& call, size_t spatial, const Layout& layout, std::vector<Window>* windows) {
-  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, SpatialOf(call, "ksize", layout));
-  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> strides, SpatialOf(call, "strides", layout));
-  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> dilations, SpatialOf(call, "dilation", layout));
-  std::vector<std::pair<int64_t, int64_t>> pads;
-  const std::vector<int64_t> given = call.Ints("pads");
-  if (given.size() == spatial + 2 && spatial == 2) {
-    for (const size_t place : layout.spatial) pads.emplace_back(given[place], given[place]);
-  } else {
-    REPRISE_ASSIGN_OR_RETURN(pads, PadsOf(call, spatial));
+std::vector<Window> WindowsOf(const InferContext& call, const PoolWindows& pool) {
+  std::vector<Window> windows;
+  for (size_t d = 0; d < pool.sizes.size(); ++d) {
+    windows.push_back(
+        {(pool.sizes[d] - 1) * pool.dilations[d] + 1, pool.strides[d], pool.pads[d], call.Bool("ceil_mode")});
   }
-  for (size_t d = 0; d < spatial; ++d) {
-    windows->push_back({(sizes[d] - 1) * dilations[d] + 1, strides[d], pads[d], call.Bool("ceil_mode")});
-  }
-  return {};
+  return windows;
 }
 
 }  // namespace
@@ -233,13 +239,12 @@ Status PoolWindows(InferContext& call, size_t spatial, const Layout& layout, std
 Status MaxPool(InferContext& call) {  // rule
   const InferTensor& x = call.In("x");
   const size_t spatial = SpatialDims(call);
-  REPRISE_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(call, spatial));
+  REPRISE_ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(call, spatial));
   REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, spatial + 2));
-  std::vector<Window> windows;
-  REPRISE_RETURN_IF_ERROR(PoolWindows(call, spatial, layout, &windows));
+  REPRISE_ASSIGN_OR_RETURN(const PoolWindows pool, MaxPoolWindows(call, layout));
   if (!x.shape.has_rank()) return call.SetRest(Sizes::Unknown(spatial + 2));
   Sizes out;
-  REPRISE_RETURN_IF_ERROR(SetWindows(call, x, layout, x.shape[layout.channel], windows, &out));
+  REPRISE_RETURN_IF_ERROR(SetWindows(call, x, layout, x.shape[layout.channel], WindowsOf(call, pool), &out));
   return call.SetRest(out);
 }
 
@@ -247,25 +252,19 @@ Status MaxPool(InferContext& call) {  // rule
 // each window, those of 16 windows in an entry, and one entry more.
 Status MaxPoolMask(InferContext& call) {  // rule
   const InferTensor& x = call.In("x");
-  Layout lists;
-  lists.channel = 3;
-  lists.spatial = {1, 2};
-  Layout layout;
-  layout.channel = 1;
-  layout.spatial = {2, 3};
+  const ImageLayout layout = {.batch = 0, .channel = 1, .spatial = {2, 3}};
   if (call.Out("argmax").dtype == -1) {
     call.Out("argmax").dtype = call.Out("argmax").wanted != -1 ? call.Out("argmax").wanted : 7;  // uint16
   }
   REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, 4));
-  std::vector<Window> windows;
-  REPRISE_RETURN_IF_ERROR(PoolWindows(call, 2, lists, &windows));
+  REPRISE_ASSIGN_OR_RETURN(const PoolWindows pool, MaxPoolWindows(call, MaxPoolMaskLists()));
   if (!x.shape.has_rank()) return call.SetRest(Sizes::Unknown(4));
   Sizes out;
-  REPRISE_RETURN_IF_ERROR(SetWindows(call, x, layout, x.shape[1], windows, &out));
+  REPRISE_RETURN_IF_ERROR(SetWindows(call, x, layout, x.shape[1], WindowsOf(call, pool), &out));
   REPRISE_RETURN_IF_ERROR(call.Set(call.Out("y"), out));
-  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, SpatialOf(call, "ksize", lists));
   constexpr int64_t kBits = 16;
-  return call.Set(call.Out("argmax"), Sizes{out[0], out[1], sizes[0] * sizes[1], CeilDiv(out[2] * out[3], kBits) + 1});
+  return call.Set(call.Out("argmax"),
+                  Sizes{out[0], out[1], pool.sizes[0] * pool.sizes[1], CeilDiv(out[2] * out[3], kBits) + 1});
 }
 
 // Batch and channels of x, and the sizes of the grid.
@@ -299,4 +298,5 @@ Status Resize(InferContext& call) {  // rule
   return call.SetRest(out);
 }
 
-}  // namespace reprise::opdef::infer
+}  // namespace infer
+}  // namespace reprise::opdef

@@ -187,6 +187,10 @@ Status Foreach(InferContext& call) {  // rule
         fmt::format("{} has {} tensors, expected {}", call.op.inputs[i].name, call.inputs[i].size(), first->size()),
         "pass lists of one length");
   }
+  if (call.outputs[0].size() != first->size()) {
+    return call.WrongOutput(0, fmt::format("has {} tensors, expected {}", call.outputs[0].size(), first->size()),
+                            "pass as many outputs as inputs");
+  }
   for (size_t n = 0; n < first->size(); ++n) {
     REPRISE_RETURN_IF_ERROR(call.Set(call.outputs[0][n], (*first)[n].shape));
     if (call.outputs[0][n].dtype == -1 || call.op.outputs[0].source == TypeSource::kVariable) {

@@ -445,7 +445,7 @@ TEST(InferTest, TheTypeThatTheUserGaveIsHeldAgainstTheResult) {
   call.context.outputs[0][0].wanted = 1;
   const Status status = Infer(call.context);
   ASSERT_EQ(100022, status.code());
-  EXPECT_EQ("Relu: y is float16, but the result is float32", status.detail().what);
+  EXPECT_EQ("Relu: y is float16, but x is float32", status.detail().what);
 }
 
 TEST(GraphOpTest, TheTable) {

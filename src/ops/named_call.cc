@@ -158,7 +158,7 @@ Status NamedCall::NameInputs() {
       NamedTensor& input = inputs[next++];
       input.name = NameOf(*slot.operand, i);
       input.is_absent = input.dtype_number == -1;
-      if (!input.is_absent || slot.operand->is_optional()) continue;
+      if (!input.is_absent || slot.operand->is_optional() || is_list) continue;
       return WrongInput(input, "has the undefined type, but is not optional", "create the descriptor with a type");
     }
   }
@@ -218,12 +218,17 @@ Status NamedCall::CheckFormat(const NamedTensor& tensor, int code) const {
 // What the steps compute; Infer() holds the types against the row.
 Status NamedCall::CheckTypes() const {
   const opdef::Operand* first = nullptr;  // the first that is no value
+  DTypeSet computed = op.types.empty() ? kAllTypes : op.types;
+  if (op.types.empty() && !op.function.empty()) {  // what its first tensor takes
+    const Routine routine = Routine::Of(op.function);
+    computed = routine.params[0].types.empty() ? routine.types : routine.params[0].types;
+  }
   for (const Slot& slot : input_slots_) {
     const opdef::Operand& operand = *slot.operand;
     if (first == nullptr && !operand.is_value()) first = &operand;
     const bool is_like_first = first != nullptr && operand.variable == first->variable && operand.bits == first->bits;
     DTypeSet types = operand.types().known();
-    if (!operand.is_value() && is_like_first && !op.types.empty()) types = op.types;
+    if (!operand.is_value() && is_like_first) types = types.And(computed);
     for (size_t i = slot.first; i < slot.first + slot.count; ++i) {
       const NamedTensor& input = inputs[i];
       if (input.is_absent) continue;
@@ -289,7 +294,7 @@ Status NamedCall::Describe() {
       tensor.dtype = input.dtype_number;
       tensor.shape = opdef::Shape::Of(input.dims);
       if (!slot.operand->is_value() || !input.has_constant || !input.is_known()) continue;
-      if (input.dtype() == DType::kInt32 || input.dtype() == DType::kInt64) {
+      if (kernels::CategoryOf(input.dtype()) < kernels::Category::kFloating) {
         REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> value, Constant(input));
         tensor.value.emplace(value.begin(), value.end());
       } else {
@@ -454,10 +459,10 @@ StatusOr<std::vector<int64_t>> NamedCall::Constant(const NamedTensor& input) con
   if (!input.has_constant) return WrongInput(input, "has no value that is known at the call", kTellValue);
   const auto item = static_cast<size_t>(kernels::ItemSize(input.dtype()));
   const std::optional<uint64_t> bytes = BytesOf(input.dims, item);
-  if (input.rank() > 1 || !bytes.has_value() || input.constant.size() < *bytes) {
+  if (!bytes.has_value() || input.constant.size() < *bytes) {
     return WrongInput(
         input, fmt::format("has the shape {} and a constant of {} bytes", ShapeText(input.dims), input.constant.size()),
-        "pass a list of numbers, one dim, with all its elements");
+        "pass a list of numbers with all its elements");
   }
   std::vector<int64_t> values(*bytes / item);
   for (size_t i = 0; i < values.size(); ++i) {

@@ -37,7 +37,7 @@ class NamedCall;
 struct NamedOp {
   std::string_view type;
   /// Types that the steps compute, among those that the operator has: of the first input that is no value, and of the
-  /// others with the same types. Empty: all that the operator has and kernels know.
+  /// others with the same types. Empty: all that the operator and the function have and kernels know.
   DTypeSet types;
   Status (*lower)(NamedCall& call) = nullptr;  ///< adds the steps
   int code = 0;                                ///< chooses among types that share functions
@@ -50,6 +50,14 @@ struct NamedOp {
 /// The row of a type, or null.
 const NamedOp* FindNamedOp(std::string_view type);
 std::span<const NamedOp> NamedOps();
+
+/// Why a graph operator has no row, and what to do instead.
+struct NamedReason {
+  std::string_view why;  ///< behind its name: "needs several processes"
+  std::string_view next;
+};
+/// Null where nothing is said.
+const NamedReason* FindReason(std::string_view type);
 
 /// Strided view of memory that the steps work on. Sizes and strides in elements.
 struct StridedView {

@@ -2,7 +2,7 @@
 //
 // Operators called by their type ("MatMulV2"), with descriptors, buffers and attributes: the aclop* functions.
 //
-// A row of the table (named_op_table.cc) says how the inputs, outputs and attributes of a type are called and which
+// A row of the table (named_ops/steps.h) says how the inputs, outputs and attributes of a type are called and which
 // types it takes; works out the shape of the result; and cuts the work into steps, each a call of the operator
 // machinery (op_call.h). All steps are planned before the first one is submitted, so a refused call does nothing.
 // Workspaces, intermediate results and constants belong to the tasks (TaskMemory).

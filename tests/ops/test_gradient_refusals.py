@@ -35,6 +35,13 @@ def test_activations_refuse_numbers():
     refused("Logit", {"input": x, "eps": float("nan"), "out": out}, "eps")
 
 
+def test_gradients_of_angles_come_together():
+    dy, cos = ones(1, 2, 3, 8), ones(1, 2, 1, 8)
+    args = {"dy": dy, "cos": cos, "sin": cos, "xOptional": dy, "mode": 0, "dxOut": ones(1, 2, 3, 8)}
+    refused("RotaryPositionEmbeddingGrad", args | {"dcosOut": None, "dsinOut": ones(1, 2, 1, 8)}, "dcosOut is null")
+    refused("RotaryPositionEmbeddingGrad", args | {"dcosOut": ones(1, 2, 1, 8), "dsinOut": None}, "dsinOut is null")
+
+
 def test_maps_of_volumes_refuse_attributes():
     rows, out = ones(2, 3, 5), ones(2, 3, 8)
     refused("UpsampleNearest1d", {"self": rows, "outputSize": [8, 8], "out": out}, "outputSize")

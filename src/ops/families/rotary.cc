@@ -161,9 +161,20 @@ Status LowerMatrixRotary(OpCall& call) {
   return {};
 }
 
+// Whether the gradients of the angles are wanted, for which x is needed.
+bool WantsAngles(const OpCall& call) {
+  return call.Find("xOptional") != nullptr && (call.Find("dcosOut") != nullptr || call.Find("dsinOut") != nullptr);
+}
+
 Status RotaryBackwardShape(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(RotaryShape(call));
-  if (const Operand* x = call.Find("xOptional")) {
+  if (WantsAngles(call)) {
+    const Operand* const x = call.Find("xOptional");
+    for (std::string_view name : {"dcosOut", "dsinOut"}) {
+      if (call.Find(name) != nullptr) continue;
+      return call.Invalid(fmt::format("{} is null, but the gradient of the other angle is wanted", name),
+                          "pass both, or null for both");
+    }
     REPRISE_RETURN_IF_ERROR(call.CheckShape(*x, call.inputs[0].sizes(), [] { return "the shape of dy,"; }));
     for (std::string_view name : {"dcosOut", "dsinOut"}) {
       REPRISE_RETURN_IF_ERROR(
@@ -176,8 +187,8 @@ Status RotaryBackwardShape(OpCall& call) {
 Status LowerRotaryBackward(OpCall& call) {
   const Operand& dy = call.inputs[0];
   AddRotation(call, RunRotateBackward, call.Int("mode"), dy, call.inputs[1], call.inputs[2], call.outputs[0]);
-  const Operand* x = call.Find("xOptional");
-  if (x == nullptr) return {};
+  if (!WantsAngles(call)) return {};
+  const Operand* const x = call.Find("xOptional");
   Launch& launch = call.AddLaunch(RunAngleBackward);
   call.Write(launch, call.Get("dcosOut"));
   call.Write(launch, call.Get("dsinOut"));

@@ -71,16 +71,79 @@ Status LowerSquare(NamedCall& call) {
   return call.Step(BinaryRoutine(kCodeMul), {x, x, call.OutputView()});
 }
 
+// ---- With parts of their own ----
+
+// ln(scale * x + shift) / ln(base); base -1 is e.
+Status LowerNamedLog(NamedCall& call) {
+  const double base = call.context.Real("base");
+  const double scale = call.context.Real("scale");
+  const double shift = call.context.Real("shift");
+  const StridedView x = call.inputs[0].view();
+  const StridedView out = call.OutputView();
+  if (base == -1 && scale == 1 && shift == 0) return StepOf(call, "aclnnLog", {x, out});
+  const StridedView power = call.Temporary(Wide(out.dtype), x.sizes);
+  REPRISE_RETURN_IF_ERROR(call.Step(kMulScalar, {x, Scalar::Of<double>(scale), power}));
+  REPRISE_RETURN_IF_ERROR(call.Step(kAddScalar, {power, Scalar::Of<double>(shift), power}));
+  REPRISE_RETURN_IF_ERROR(StepOf(call, "aclnnLog", {power, power}));
+  return call.Step(kMulScalar, {power, Scalar::Of<double>(base == -1 ? 1 : 1 / std::log(base)), out});
+}
+
+// input_data + value * (x1 times or through x2); value may be known only on the device.
+Status LowerAddcmul(NamedCall& call) {
+  const bool is_product = call.op.code == kCodeMul;
+  const NamedTensor& value = call.Input("value");
+  if (value.has_constant && CountOf(value.dims) == 1) {
+    return StepAsFunction(call, is_product ? "aclnnAddcmul" : "aclnnAddcdiv", "input_data x1 x2 $value =");
+  }
+  const StridedView x1 = call.Input("x1").view();
+  const StridedView x2 = call.Input("x2").view();
+  std::vector<int64_t> shape = BroadcastOf(call.Input("x1").dims, call.Input("x2").dims);
+  const StridedView both = call.Temporary(Wide(x1.dtype), shape);
+  REPRISE_RETURN_IF_ERROR(call.Step(BinaryRoutine(call.op.code), {x1, x2, both}));
+  shape = BroadcastOf(shape, value.dims);
+  const StridedView scaled = call.Temporary(both.dtype, shape);
+  REPRISE_RETURN_IF_ERROR(call.Step(BinaryRoutine(kCodeMul), {both, value.view(), scaled}));
+  return call.Step(kAdd, {call.Input("input_data").view(), scaled, call.OutputView()});
+}
+
+Status LowerMaskedFill(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const StridedView value, OneNumber(call, "value"));
+  const StridedView out = call.OutputView();
+  REPRISE_RETURN_IF_ERROR(call.Step(kSpread, {out, call.Input("x").view()}));
+  return StepOf(call, "aclnnInplaceMaskedFillTensor", {out, call.Input("mask").view(), value});
+}
+
+Status LowerIsInf(NamedCall& call) {
+  const StridedView x = call.inputs[0].view();
+  const StridedView magnitude = call.Temporary(x.dtype, x.sizes);
+  REPRISE_RETURN_IF_ERROR(call.Step(UnaryRoutine(kCodeAbs), {x, magnitude}));
+  return StepOf(call, "aclnnEqScalar", {magnitude, Scalar::Of<double>(HUGE_VAL), call.OutputView()});
+}
+
+// The real or the imaginary parts, which lie between each other.
+Status LowerComplexPart(NamedCall& call) {
+  StridedView part = call.inputs[0].view();
+  part.dtype = call.output().dtype();
+  for (int64_t& stride : part.strides) stride *= 2;
+  part.data = Behind(part.data, call.op.code, part.dtype);
+  return call.Step(kCopy, {part, call.OutputView()});
+}
+
 constexpr NamedOp kElementwiseRows[] = {
     {"Abs", kRealTypes, LowerNamedUnary, kCodeAbs},
-    As("Acos", kNoBFloat16, "aclnnAcos"),
+    As("Acos", kUnary.Without({DType::kBFloat16}), "aclnnAcos"),
+    As("Acosh", kUnary, "aclnnAcosh"),
     {"Add", kAllTypes, LowerNamedBinary, kCodeAdd},
     {"AddN", kArithmetic, LowerAddN},
     {"AddV2", kAllTypes, LowerNamedBinary, kCodeAdd},
+    {"Addcdiv", kFloatingTypes, LowerAddcmul, kCodeDiv},
+    {"Addcmul", {}, LowerAddcmul, kCodeMul},
     {"Adds", kRealTypes, LowerMuls, kCodeAdd},
-    As("Asin", kNoBFloat16, "aclnnAsin"),
-    As("Atan", kFloatingTypes, "aclnnAtan"),
+    As("Asin", kUnary.Without({DType::kBFloat16}), "aclnnAsin"),
+    As("Asinh", kUnary, "aclnnAsinh"),
+    As("Atan", kUnary, "aclnnAtan"),
     As("Atan2", kFloatingTypes, "aclnnAtan2"),
+    As("Atanh", kUnary, "aclnnAtanh"),
     {"Axpy", kRealTypes, LowerAxpy},
     {"AxpyV2", kArithmetic, LowerAxpyV2, kCodeAdd},
     As("BitwiseAnd", kIntegerTypes, "aclnnBitwiseAndTensor"),
@@ -89,50 +152,63 @@ constexpr NamedOp kElementwiseRows[] = {
     As("Ceil", kFloatingTypes, "aclnnCeil"),
     As("ClipByValue", kRealTypes, "aclnnClampTensor"),
     As("ClipByValueV2", kRealTypes, "aclnnClampTensor"),
-    As("Cos", kFloatingTypes, "aclnnCos"),
-    As("Cosh", kFloatingTypes, "aclnnCosh"),
+    As("Complex", {}, "aclnnComplex"),
+    As("Cos", kUnary, "aclnnCos"),
+    As("Cosh", kUnary, "aclnnCosh"),
     {"Div", kArithmetic, LowerNamedBinary, kCodeDiv},
     As("Equal", kComparable, "aclnnEqTensor"),
     As("Erf", kFloatingTypes, "aclnnErf"),
-    {"Exp", kFloatingTypes, LowerNamedExp},
-    As("Expm1", kFloatingTypes, "aclnnExpm1"),
+    As("Erfinv", {}, "aclnnErfinv"),
+    {"Exp", kUnary, LowerNamedExp},
+    As("Expm1", kUnary, "aclnnExpm1"),
     As("Floor", kFloatingTypes, "aclnnFloor"),
     As("FloorDiv", kRealTypes.Without({DType::kUInt32, DType::kUInt64}), "aclnnFloorDivide"),
     As("FloorMod", kWideOrFloat16, "aclnnRemainderTensorTensor"),
     As("Greater", kRealTypes, "aclnnGtTensor"),
     As("GreaterEqual", kRealTypes, "aclnnGeTensor"),
+    {"Imag", {}, LowerComplexPart, 1},
     As("Invert", kIntegerTypes, "aclnnBitwiseNot"),
     As("IsClose", kRealTypes, "aclnnIsClose", "x1 x2 @rtol @atol @equal_nan ="),
     As("IsFinite", kFloatingTypes, "aclnnIsFinite"),
+    {"IsInf", {}, LowerIsInf},
     As("Lerp", kSingleAndHalfTypes, "aclnnLerp"),
     As("Less", kRealTypes, "aclnnLtTensor"),
     As("LessEqual", kRealTypes, "aclnnLeTensor"),
-    As("Log1p", kFloatingTypes, "aclnnLog1p"),
+    {"Log", kUnary, LowerNamedLog},
+    As("Log1p", kUnary, "aclnnLog1p"),
     As("LogicalAnd", kBoolType, "aclnnLogicalAnd"),
     As("LogicalNot", kBoolType, "aclnnLogicalNot"),
     As("LogicalOr", kBoolType, "aclnnLogicalOr"),
+    {"MaskedFill", {}, LowerMaskedFill},
     As("Maximum", kWideOrFloat16, "aclnnMaximum"),
     As("Minimum", kWideOrFloat16, "aclnnMinimum"),
     As("Mod", kWideOrFloat16, "aclnnFmodTensor"),
     {"Mul", kAllTypes, LowerNamedBinary, kCodeMul},
     {"Muls", kRealTypes, LowerMuls, kCodeMul},
+    As("NanToNum", {}, "aclnnNanToNum", "x @nan @posinf @neginf ="),
     {"Neg", kArithmetic, LowerNamedUnary, kCodeNeg},
     As("NotEqual", kRealTypes, "aclnnNeTensor"),
     As("Pow", kArithmetic, "aclnnPowTensorTensor"),
+    {"Real", {}, LowerComplexPart, 0},
     {"RealDiv", kArithmetic, LowerNamedBinary, kCodeRealDiv},
-    As("Reciprocal", kFloatingTypes, "aclnnReciprocal"),
+    As("Reciprocal", kUnary, "aclnnReciprocal"),
+    As("RightShift", {}, "aclnnRightShift"),
     As("Round", kWideOrFloat16, "aclnnRound"),
-    As("Rsqrt", kFloatingTypes, "aclnnRsqrt"),
+    As("Rsqrt", kUnary, "aclnnRsqrt"),
+    As("Select", {}, "aclnnSWhere"),
+    As("SelectV2", {}, "aclnnSWhere"),
     As("Sign", kWideOrFloat16, "aclnnSign"),
-    As("Sin", kFloatingTypes, "aclnnSin"),
-    As("Sinh", kFloatingTypes, "aclnnSinh"),
-    As("Sqrt", kFloatingTypes, "aclnnSqrt"),
+    As("Sin", kUnary, "aclnnSin"),
+    As("Sinh", kUnary, "aclnnSinh"),
+    As("Sqrt", kUnary, "aclnnSqrt"),
     {"Square", kArithmetic.Without(kNarrowOrUnsigned), LowerSquare},
     {"Sub", kArithmetic, LowerNamedBinary, kCodeSub},
     {"Sxpy", kArithmetic, LowerAxpyV2, kCodeSub},
-    As("Tan", kNoBFloat16, "aclnnTan"),
-    As("Tanh", kFloatingTypes, "aclnnTanh"),
+    As("Tan", kUnary.Without({DType::kBFloat16}), "aclnnTan"),
+    As("Tanh", kUnary, "aclnnTanh"),
     As("Trunc", kSingleAndHalfTypes, "aclnnTrunc"),
+    As("TruncateDiv", kRealTypes.Without({DType::kUInt32, DType::kUInt64, DType::kBFloat16}), "aclnnDivMod",
+       "x1 x2 %1 ="),
 };
 
 }  // namespace

@@ -123,6 +123,45 @@ int64_t CountOf(std::span<const int64_t> sizes) {
   return count;
 }
 
+void* Behind(void* data, int64_t elements, DType type) {
+  return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(data) +
+                                 static_cast<uintptr_t>(elements * kernels::ItemSize(type)));
+}
+
+StridedView Narrowed(StridedView view, size_t dim, int64_t begin, int64_t count) {
+  view.data = Behind(view.data, begin * view.strides[dim], view.dtype);
+  view.sizes[dim] = count;
+  return view;
+}
+
+StridedView ElementOf(const StridedView& view, int64_t index) {
+  return StridedView::Of(view.dtype, {}, Behind(view.data, index, view.dtype));
+}
+
+StatusOr<StridedView> OneNumber(const NamedCall& call, std::string_view name) {
+  const NamedTensor& input = call.Input(name);
+  if (CountOf(input.dims) == 1) return input.view().As({});
+  return call.WrongInput(input, fmt::format("has the shape {}", ShapeText(input.dims)), "pass one number");
+}
+
+std::vector<int64_t> BroadcastOf(std::span<const int64_t> a, std::span<const int64_t> b) {
+  if (a.size() < b.size()) std::swap(a, b);
+  std::vector<int64_t> shape(a.begin(), a.end());
+  for (size_t i = 0; i < b.size(); ++i) {
+    int64_t& size = shape[a.size() - b.size() + i];
+    if (size == 1) size = b[i];
+  }
+  return shape;
+}
+
+StatusOr<int64_t> ReductionOf(const NamedCall& call) {
+  const std::string text = call.context.Text("reduction");
+  if (text == "none") return 0;
+  if (text == "mean") return 1;
+  if (text == "sum") return 2;
+  return call.context.WrongAttribute("reduction", fmt::format("is '{}'", text), "set it to none, mean or sum");
+}
+
 StatusOr<Scalar> ScalarFor(const NamedCall& call, std::string_view name, DType type) {
   const double value = call.context.Real(name);
   if (IsFloating(type)) return Scalar::Of<double>(value);
@@ -141,6 +180,14 @@ StatusOr<int64_t> DimOf(const NamedCall& call, std::string_view name, size_t ran
   const bool is_attribute = call.context.op.FindAttribute(name) != nullptr;
   const int64_t given = is_attribute ? call.context.Int(name) : call.context.Numbers(name)->front();
   return call.context.WrapDim(name, given, rank);
+}
+
+std::vector<StridedView> ViewsOf(std::span<const NamedTensor> tensors) {
+  std::vector<StridedView> views;
+  for (const NamedTensor& tensor : tensors) {
+    if (!tensor.is_absent) views.push_back(tensor.view());
+  }
+  return views;
 }
 
 // ---- As a function computes it ----
@@ -189,12 +236,6 @@ StepArgument Literal(std::string_view text) {
   return value;
 }
 
-std::vector<StridedView> ViewsOf(std::span<const NamedTensor> tensors) {
-  std::vector<StridedView> views;
-  for (const NamedTensor& tensor : tensors) views.push_back(tensor.view());
-  return views;
-}
-
 template <class Operands>
 const opdef::Operand* FindOperand(const Operands& operands, std::string_view name) {
   const auto found = std::find_if(operands.begin(), operands.end(),
@@ -222,6 +263,7 @@ StatusOr<StepArgument> OutputAs(NamedCall& call, const opdef::Operand& operand, 
 }
 
 StatusOr<StepArgument> ValuesAs(const NamedCall& call, std::string_view name, ParamKind kind) {
+  if (!call.Has(name)) return StepArgument(nullptr);
   std::vector<int64_t> values = *call.context.Numbers(name);
   if (kind == ParamKind::kIntArray) return StepArgument(std::move(values));
   if (values.size() == 1) return StepArgument(values[0]);
@@ -244,6 +286,7 @@ StatusOr<StepArgument> WordAs(NamedCall& call, std::string_view word, const Para
     case '=': {
       if (name == "type") return StepArgument(call.output().dtype());
       if (name.starts_with("type:")) return StepArgument(call.Output(name.substr(5)).dtype());
+      if (name.starts_with('=')) return StepArgument(call.Output(name.substr(1)).view());
       return OutputAs(call, name.empty() ? row.outputs[0] : *FindOperand(row.outputs, name), param);
     }
     default: return InputAs(call, *FindOperand(row.inputs, word));

@@ -11,9 +11,10 @@
 //     x             an input: a tensor, a list, or null where it is left out
 //     =  =values    the first output; the output of that name. One that is an input written in place gets the input's
 //                   elements first, where it lies elsewhere. Null where nobody wants it and the parameter is optional
+//     ==values      the same, with memory even if nobody wants it: the function needs it, or computes something else without
 //     =type  =type:values    its type
 //     @keep_dims    an attribute
-//     #axes         the integers of an input that is known at the call
+//     #axes         the integers of an input that is known at the call; null where it is left out
 //     $value        the only number of an input that is known at the call
 //     %1 %0.5 %true %null %text:none %[0,1]    these
 //
@@ -33,12 +34,24 @@ namespace reprise::ops::named {
 // ---- Tables by family ----
 
 std::span<const NamedOp> ActivationRows();
+std::span<const NamedOp> AttentionRows();
+std::span<const NamedOp> ConvolutionRows();
 std::span<const NamedOp> DetectionRows();
 std::span<const NamedOp> ElementwiseRows();
+std::span<const NamedOp> ForeachRows();
+std::span<const NamedOp> FourierRows();
+std::span<const NamedOp> IndexingRows();
 std::span<const NamedOp> MatmulRows();
 std::span<const NamedOp> MovementRows();
+std::span<const NamedOp> NormalizationRows();
+std::span<const NamedOp> PaddingRows();
+std::span<const NamedOp> PoolingRows();
+std::span<const NamedOp> ProductRows();
+std::span<const NamedOp> QuantizationRows();
+std::span<const NamedOp> RandomRows();
 std::span<const NamedOp> RecurrentRows();
 std::span<const NamedOp> ReductionRows();
+std::span<const NamedOp> RoutingRows();
 
 // ---- As a function computes it ----
 
@@ -46,6 +59,11 @@ std::span<const NamedOp> ReductionRows();
 Status LowerAsFunction(NamedCall& call);
 /// One step as the words say.
 Status StepAsFunction(NamedCall& call, std::string_view function, std::string_view words);
+
+/// One step with the arguments of an aclnn function.
+inline Status StepOf(NamedCall& call, std::string_view function, std::initializer_list<StepArgument> arguments) {
+  return call.Step(Routine::Of(function), arguments);
+}
 
 /// A row that is one function.
 constexpr NamedOp As(std::string_view type, DTypeSet types, std::string_view function,
@@ -88,6 +106,20 @@ Status LowerNamedCopy(NamedCall& call);
 kernels::DType Wide(kernels::DType type);
 bool IsFloating(kernels::DType type);
 int64_t CountOf(std::span<const int64_t> sizes);
+/// The address so many elements further on; tensors without elements may have null.
+void* Behind(void* data, int64_t elements, kernels::DType type);
+/// Elements [begin, begin + count) of a dim.
+StridedView Narrowed(StridedView view, size_t dim, int64_t begin, int64_t count);
+/// One element of a row-major tensor, as a tensor of rank 0.
+StridedView ElementOf(const StridedView& view, int64_t index);
+/// The only element of an input, as a tensor of rank 0. 100021 for other numbers of elements.
+StatusOr<StridedView> OneNumber(const NamedCall& call, std::string_view name);
+/// What two shapes that fit broadcast to.
+std::vector<int64_t> BroadcastOf(std::span<const int64_t> a, std::span<const int64_t> b);
+/// The attribute `reduction` as the functions of losses count: none 0, mean 1, sum 2.
+StatusOr<int64_t> ReductionOf(const NamedCall& call);
+/// The tensors of a list, but for those left out.
+std::vector<StridedView> ViewsOf(std::span<const NamedTensor> tensors);
 /// The attribute as a number for tensors of `type`; integer ones take whole numbers only.
 StatusOr<kernels::Scalar> ScalarFor(const NamedCall& call, std::string_view name, kernels::DType type);
 /// Dims that an attribute or a value operand names, counted from the front of the first input.
@@ -96,6 +128,7 @@ StatusOr<int64_t> DimOf(const NamedCall& call, std::string_view name, size_t ran
 
 // ---- Sets of types ----
 
+inline constexpr DTypeSet kUnary = kFloatingAndComplexTypes;
 inline constexpr DTypeSet kArithmetic = kNumericTypes;
 inline constexpr DTypeSet kNoBFloat16 = kFloatingTypes.Without({kernels::DType::kBFloat16});
 inline constexpr DTypeSet kSingleAndFloat16 = {kernels::DType::kFloat, kernels::DType::kFloat16};

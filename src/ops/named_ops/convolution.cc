@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Convolutions: attributes name every dim of data_format; the functions behind them take spatial dims, channels in
+// front, and one pad for both sides.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "kernels/cast.h"
+#include "ops/named_ops/image.h"
+#include "ops/named_ops/settings.h"
+#include "ops/named_ops/steps.h"
+
+namespace reprise::ops::named {
+namespace {
+
+using kernels::DType;
+
+// What the attributes of a convolution say.
+struct Geometry {
+  opdef::ImageLayout layout;
+  std::vector<int64_t> strides, dilations;
+  opdef::Pads pads;
+  int64_t groups = 1;
+
+  size_t dims() const { return strides.size(); }
+  bool is_symmetric() const {
+    return std::all_of(pads.begin(), pads.end(), [](const auto& pad) { return pad.first == pad.second; });
+  }
+  std::vector<int64_t> pads_in_front() const {
+    std::vector<int64_t> front;
+    for (const auto& pad : pads) front.push_back(pad.first);
+    return front;
+  }
+};
+
+StatusOr<Geometry> ReadGeometry(const NamedCall& call) {
+  Geometry out;
+  const size_t dims = opdef::SpatialDims(call.context);
+  REPRISE_ASSIGN_OR_RETURN(out.layout, opdef::LayoutOf(call.context, dims));
+  REPRISE_ASSIGN_OR_RETURN(out.strides, opdef::SpatialOf(call.context, "strides", out.layout));
+  REPRISE_ASSIGN_OR_RETURN(out.dilations, opdef::SpatialOf(call.context, "dilations", out.layout));
+  REPRISE_ASSIGN_OR_RETURN(out.pads, opdef::PadsOf(call.context, dims));
+  out.groups = call.context.Int("groups");
+  if (out.groups >= 1) return out;
+  return call.context.WrongAttribute("groups", fmt::format("is {}", out.groups), "set it to 1 or more");
+}
+
+std::vector<int64_t> Zeros(size_t count) { return std::vector<int64_t>(count, 0); }
+
+// The type that sums are in: integers become float64, which holds their sums exactly.
+DType ComputeType(DType in, DType out) {
+  if (in == DType::kInt8) return DType::kDouble;
+  return in == out ? in : DType::kFloat;
+}
+
+Status CheckOffset(const NamedCall& call) {
+  if (call.Has("offset_w")) return call.WrongInput(call.Input("offset_w"), "is not possible here", "leave it out");
+  const int64_t offset = call.context.Int("offset_x");
+  if (offset == 0) return {};
+  return call.context.WrongAttribute("offset_x", fmt::format("is {}, only 0 is possible", offset),
+                                     "subtract the offset before the convolution");
+}
+
+// x with zeros around it, where the pads of a dim differ; the pads that are left.
+StatusOr<StridedView> PadApart(NamedCall& call, const StridedView& x, Geometry& geometry) {
+  if (geometry.is_symmetric()) return x;
+  std::vector<int64_t> wanted;  // the last dim comes first
+  Dims sizes = x.sizes;
+  for (size_t d = geometry.dims(); d-- > 0;) {
+    auto& [front, behind] = geometry.pads[d];
+    wanted.push_back(front);
+    wanted.push_back(behind);
+    sizes[2 + d] += front + behind;
+    front = behind = 0;
+  }
+  const StridedView padded = call.Temporary(x.dtype, sizes);
+  REPRISE_RETURN_IF_ERROR(
+      StepWith(call, "aclnnConstantPadNd",
+               {{"self", x}, {"pad", std::move(wanted)}, {"value", kernels::Scalar::Of<int64_t>(0)}, {"out", padded}}));
+  return padded;
+}
+
+// One convolution whose operands have channels in front and one type.
+Status Convolve(NamedCall& call, const StridedView& x, const StridedView& filter, const StepArgument& bias,
+                const StridedView& out, const Geometry& geometry, bool is_transposed, std::vector<int64_t> more) {
+  return StepWith(call, "aclnnConvolution",
+                  {{"input", x},
+                   {"weight", filter},
+                   {"bias", bias},
+                   {"stride", geometry.strides},
+                   {"padding", geometry.pads_in_front()},
+                   {"dilation", geometry.dilations},
+                   {"transposed", is_transposed},
+                   {"outputPadding", std::move(more)},
+                   {"groups", geometry.groups},
+                   {"output", out},
+                   {"cubeMathType", int64_t{0}}});
+}
+
+// As Convolve, transposed: the result has the sizes that `out` has.
+Status ConvolveBack(NamedCall& call, const StridedView& x, const StridedView& filter, const StepArgument& bias,
+                    const StridedView& out, Geometry geometry) {
+  const size_t dims = geometry.dims();
+  Dims full = out.sizes;
+  std::vector<int64_t> more;
+  bool fits = geometry.is_symmetric();
+  for (size_t d = 0; d < dims; ++d) {
+    const int64_t reach = geometry.dilations[d] * (filter.sizes[2 + d] - 1) + 1;
+    const int64_t wanted = out.sizes[2 + d] + geometry.pads[d].first + geometry.pads[d].second;
+    full[2 + d] = (x.sizes[2 + d] - 1) * geometry.strides[d] + reach;
+    more.push_back(wanted - full[2 + d]);
+    fits &= more.back() >= 0;
+  }
+  if (fits) return Convolve(call, x, filter, bias, out, geometry, true, std::move(more));
+  // Without pads, and the part that is wanted of it.
+  for (size_t d = 0; d < dims; ++d) {
+    more[d] = std::max<int64_t>(0, out.sizes[2 + d] + geometry.pads[d].first - full[2 + d]);
+    full[2 + d] += more[d];
+  }
+  const StridedView whole = call.Temporary(out.dtype, full);
+  StridedView part = whole;
+  for (size_t d = 0; d < dims; ++d) {
+    part = Narrowed(part, 2 + d, geometry.pads[d].first, out.sizes[2 + d]);
+    geometry.pads[d] = {0, 0};
+  }
+  REPRISE_RETURN_IF_ERROR(Convolve(call, x, filter, bias, whole, geometry, true, std::move(more)));
+  return CopyTo(call, part, out);
+}
+
+// Operands of a convolution in the type that it is computed in, channels in front.
+struct Operands {
+  StridedView x, filter, out;
+  StepArgument bias = nullptr;
+};
+
+StatusOr<Operands> ReadOperands(NamedCall& call, const opdef::ImageLayout& layout) {
+  const StridedView out = ChannelsFirst(call.OutputView(), layout);
+  const DType type = ComputeType(call.Input("x").dtype(), out.dtype);
+  Operands operands;
+  REPRISE_ASSIGN_OR_RETURN(operands.x, Converted(call, ChannelsFirst(call.Input("x").view(), layout), type));
+  REPRISE_ASSIGN_OR_RETURN(operands.filter, Converted(call, ChannelsFirst(call.Input("filter").view(), layout), type));
+  if (call.Has("bias")) {
+    StridedView bias = call.Input("bias").view();
+    if (kernels::CategoryOf(bias.dtype) < kernels::Category::kFloating || type == DType::kDouble) {
+      REPRISE_ASSIGN_OR_RETURN(bias, Converted(call, bias, type));
+    }
+    operands.bias = bias;
+  }
+  operands.out = type == out.dtype ? out : call.Temporary(type, out.sizes);
+  return operands;
+}
+
+Status LowerNamedConvolution(NamedCall& call) {
+  REPRISE_RETURN_IF_ERROR(CheckOffset(call));
+  REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
+  REPRISE_ASSIGN_OR_RETURN(Operands operands, ReadOperands(call, geometry.layout));
+  REPRISE_ASSIGN_OR_RETURN(operands.x, PadApart(call, operands.x, geometry));
+  REPRISE_RETURN_IF_ERROR(Convolve(call, operands.x, operands.filter, operands.bias, operands.out, geometry, false,
+                                   Zeros(geometry.dims())));
+  const StridedView out = ChannelsFirst(call.OutputView(), geometry.layout);
+  return operands.out.dtype == out.dtype ? Status() : CopyTo(call, operands.out, out);
+}
+
+Status LowerTransposedConvolution(NamedCall& call) {
+  REPRISE_RETURN_IF_ERROR(CheckOffset(call));
+  REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"x", "filter"}, geometry.layout));
+  REPRISE_ASSIGN_OR_RETURN(const Operands operands, ReadOperands(call, geometry.layout));
+  REPRISE_RETURN_IF_ERROR(ConvolveBack(call, operands.x, operands.filter, operands.bias, operands.out, geometry));
+  const StridedView out = ChannelsFirst(call.OutputView(), geometry.layout);
+  return operands.out.dtype == out.dtype ? Status() : CopyTo(call, operands.out, out);
+}
+
+Status LowerGradientOfInput(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"filter", "out_backprop"}, geometry.layout));
+  const auto view = [&](const NamedTensor& tensor) { return ChannelsFirst(tensor.view(), geometry.layout); };
+  return ConvolveBack(call, view(call.Input("out_backprop")), view(call.Input("filter")), nullptr, view(call.output()),
+                      geometry);
+}
+
+Status LowerGradientOfFilter(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"x", "out_backprop"}, geometry.layout));
+  const auto view = [&](const NamedTensor& tensor) { return ChannelsFirst(tensor.view(), geometry.layout); };
+  REPRISE_ASSIGN_OR_RETURN(const StridedView x, PadApart(call, view(call.Input("x")), geometry));
+  const StridedView out = view(call.output());
+  return StepWith(call, "aclnnConvolutionBackward",
+                  {{"gradOutput", view(call.Input("out_backprop"))},
+                   {"input", x},
+                   {"weight", Placeholder(call, out.dtype, out.sizes)},
+                   {"biasSizes", std::vector<int64_t>{out.sizes[0]}},
+                   {"stride", geometry.strides},
+                   {"padding", geometry.pads_in_front()},
+                   {"dilation", geometry.dilations},
+                   {"transposed", false},
+                   {"outputPadding", Zeros(geometry.dims())},
+                   {"groups", geometry.groups},
+                   {"outputMask", std::vector<bool>{false, true, false}},
+                   {"cubeMathType", int64_t{0}},
+                   {"gradWeight", out}});
+}
+
+Status LowerQuantConvolution(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
+  const auto view = [&](const NamedTensor& tensor) { return ChannelsFirst(tensor.view(), geometry.layout); };
+  REPRISE_ASSIGN_OR_RETURN(const StridedView x, PadApart(call, view(call.Input("x")), geometry));
+  return StepWith(call, "aclnnQuantConvolution",
+                  {{"input", x},
+                   {"weight", view(call.Input("filter"))},
+                   {"bias", OptionalInput(call, "bias")},
+                   {"scale", call.Input("scale").view()},
+                   {"offset", OptionalInput(call, "offset")},
+                   {"stride", geometry.strides},
+                   {"padding", geometry.pads_in_front()},
+                   {"dilation", geometry.dilations},
+                   {"transposed", false},
+                   {"outputPadding", Zeros(geometry.dims())},
+                   {"groups", geometry.groups},
+                   {"offsetx", call.context.Int("offset_x")},
+                   {"roundMode", call.context.Text("round_mode")},
+                   {"output", view(call.output())}});
+}
+
+// Rows of tokens [s, b, h] and weights [window, h]: out[t] = sum of x[t - window + 1 + i] * weight[i], zero in front,
+// and zero where the mask [b, s] is.
+Status LowerMaskedCausalConvolution(NamedCall& call) {
+  const StridedView x = call.Input("input").view();
+  const StridedView weight = call.Input("weight").view();
+  if (x.sizes.size() != 3 || weight.sizes.size() != 2 || weight.sizes[0] < 1 || weight.sizes[1] != x.sizes[2]) {
+    return call.WrongInput(call.Input("weight"), "does not fit input", "pass input [s, b, h] and weight [window, h]");
+  }
+  const int64_t tokens = x.sizes[0];
+  const int64_t window = weight.sizes[0];
+  const StridedView sum = call.Temporary(DType::kFloat, x.sizes);
+  const StridedView part = call.Temporary(DType::kFloat, x.sizes);
+  REPRISE_RETURN_IF_ERROR(
+      StepWith(call, "aclnnMul", {{"self", x}, {"other", Narrowed(weight, 0, window - 1, 1)}, {"out", sum}}));
+  for (int64_t back = 1; back < window && back < tokens; ++back) {
+    const StridedView from = Narrowed(x, 0, 0, tokens - back);
+    const StridedView product = Narrowed(part, 0, back, tokens - back);
+    const StridedView to = Narrowed(sum, 0, back, tokens - back);
+    REPRISE_RETURN_IF_ERROR(StepWith(
+        call, "aclnnMul", {{"self", from}, {"other", Narrowed(weight, 0, window - 1 - back, 1)}, {"out", product}}));
+    REPRISE_RETURN_IF_ERROR(StepWith(
+        call, "aclnnAdd", {{"self", to}, {"other", product}, {"alpha", kernels::Scalar::Of<int64_t>(1)}, {"out", to}}));
+  }
+  if (!call.Has("mask")) return CopyTo(call, sum, call.OutputView());
+  StridedView mask = call.Input("mask").view();
+  const bool fits = mask.sizes.size() == 2 && mask.sizes[0] == x.sizes[1] && mask.sizes[1] == tokens;
+  if (!fits) return call.WrongInput(call.Input("mask"), "does not fit input", "pass a mask [b, s]");
+  const std::array<int64_t, 3> shape = {x.sizes[1], tokens, 1};
+  constexpr std::array<size_t, 3> kTokensFirst = {1, 0, 2};
+  return StepWith(call, "aclnnMul",
+                  {{"self", sum}, {"other", Permuted(mask.As(shape), kTokensFirst)}, {"out", call.OutputView()}});
+}
+
+constexpr NamedOp kConvolutionRows[] = {
+    {"Conv2D", {}, LowerNamedConvolution},
+    {"Conv2DBackpropFilter", {}, LowerGradientOfFilter},
+    {"Conv2DBackpropInput", {}, LowerGradientOfInput},
+    {"Conv2DTranspose", {}, LowerTransposedConvolution},
+    {"Conv3D", {}, LowerNamedConvolution},
+    {"Conv3DBackpropFilter", {}, LowerGradientOfFilter},
+    {"Conv3DBackpropInput", {}, LowerGradientOfInput},
+    {"Conv3DTranspose", {}, LowerTransposedConvolution},
+    {"MaskedCausalConv1d", {}, LowerMaskedCausalConvolution},
+    {"QuantConv2D", {}, LowerQuantConvolution},
+};
+
+}  // namespace
+
+std::span<const NamedOp> ConvolutionRows() { return kConvolutionRows; }
+
+}  // namespace reprise::ops::named

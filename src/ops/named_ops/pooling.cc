@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pools, grids and sizes of images.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "ops/named_ops/image.h"
+#include "ops/named_ops/settings.h"
+#include "ops/named_ops/steps.h"
+
+namespace reprise::ops::named {
+namespace {
+
+using kernels::DType;
+
+// ---- Means ----
+
+struct MeanWindows {
+  opdef::ImageLayout layout;
+  std::vector<int64_t> sizes, strides;
+  std::vector<int64_t> pads;  // of both dims in front, then of both behind
+  bool ceil = false;
+};
+
+// \param image  of the tensor that the windows lie in
+StatusOr<MeanWindows> ReadMeanWindows(const NamedCall& call, std::span<const int64_t> image) {
+  MeanWindows out;
+  REPRISE_ASSIGN_OR_RETURN(out.layout, opdef::LayoutOf(call.context, 2));
+  REPRISE_ASSIGN_OR_RETURN(out.sizes, opdef::SpatialOf(call.context, "ksize", out.layout));
+  REPRISE_ASSIGN_OR_RETURN(out.strides, opdef::SpatialOf(call.context, "strides", out.layout));
+  REPRISE_ASSIGN_OR_RETURN(const opdef::Pads pads, opdef::PadsOf(call.context, 2));
+  const std::string mode = call.context.Text("padding_mode");
+  out.pads = {0, 0, 0, 0};
+  out.ceil = call.context.Bool("ceil_mode");
+  if (call.context.Bool("global_pooling")) {
+    for (size_t d = 0; d < 2; ++d) out.sizes[d] = out.strides[d] = image[out.layout.spatial[d]];
+    return out;
+  }
+  for (size_t d = 0; d < 2; ++d) {
+    if (mode == "CALCULATED") {
+      out.pads[d] = pads[d].first;
+      out.pads[2 + d] = pads[d].second;
+    } else if (mode == "SAME") {
+      const int64_t size = image[out.layout.spatial[d]];
+      const int64_t windows = (size + out.strides[d] - 1) / out.strides[d];
+      const int64_t all = std::max<int64_t>(0, (windows - 1) * out.strides[d] + out.sizes[d] - size);
+      out.pads[d] = all / 2;
+      out.pads[2 + d] = all - all / 2;
+      out.ceil = false;
+    }
+  }
+  return out;
+}
+
+Status LowerNamedAvgPool(NamedCall& call) {
+  const NamedTensor& x = call.Input("x");
+  REPRISE_ASSIGN_OR_RETURN(MeanWindows windows, ReadMeanWindows(call, x.dims));
+  return StepWith(call, "aclnnAvgPool2d",
+                  {{"self", ChannelsFirst(x.view(), windows.layout)},
+                   {"kernelSize", std::move(windows.sizes)},
+                   {"strides", std::move(windows.strides)},
+                   {"paddings", std::move(windows.pads)},
+                   {"ceilMode", windows.ceil},
+                   {"countIncludePad", !call.context.Bool("exclusive")},
+                   {"divisorOverride", call.context.Int("divisor_override")},
+                   {"cubeMathType", int64_t{0}},
+                   {"out", ChannelsFirst(call.OutputView(), windows.layout)}});
+}
+
+Status LowerAvgPoolGradient(NamedCall& call) {
+  if (call.shape().size() != 4) {
+    return call.WrongOutput(call.output(), fmt::format("gets {} dims", call.shape().size()), "ask for 4 sizes");
+  }
+  REPRISE_ASSIGN_OR_RETURN(MeanWindows windows, ReadMeanWindows(call, call.shape()));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"input_grad"}, windows.layout));
+  const std::vector<int64_t>& pads = windows.pads;
+  if (pads[0] != pads[2] || pads[1] != pads[3]) {
+    return call.context.WrongAttribute("pads",
+                                       fmt::format("leads to {} rows and {} columns in front, but {} and {} behind",
+                                                   pads[0], pads[1], pads[2], pads[3]),
+                                       "pad the tensor first, so that both sides have as much");
+  }
+  const StridedView out = ChannelsFirst(call.OutputView(), windows.layout);
+  return StepWith(call, "aclnnAvgPool2dBackward",
+                  {{"gradOutput", ChannelsFirst(call.Input("input_grad").view(), windows.layout)},
+                   {"self", Placeholder(call, out.dtype, out.sizes)},
+                   {"kernelSize", std::move(windows.sizes)},
+                   {"stride", std::move(windows.strides)},
+                   {"padding", std::vector<int64_t>{pads[0], pads[1]}},
+                   {"ceilMode", windows.ceil},
+                   {"countIncludePad", !call.context.Bool("exclusive")},
+                   {"divisorOverride", call.context.Int("divisor_override")},
+                   {"cubeMathType", int64_t{0}},
+                   {"gradInput", out}});
+}
+
+Status LowerNamedAdaptivePool(NamedCall& call) {
+  const std::vector<int64_t>& out = call.shape();
+  return StepWith(call, "aclnnAdaptiveAvgPool2d",
+                  {{"self", call.Input("x").view()},
+                   {"outputSize", std::vector<int64_t>(out.end() - 2, out.end())},
+                   {"out", call.OutputView()}});
+}
+
+Status LowerAdaptivePoolGradient(NamedCall& call) {
+  const StridedView out = call.OutputView();
+  return StepWith(call, "aclnnAdaptiveAvgPool2dBackward",
+                  {{"gradOutput", call.Input("input_grad").view()},
+                   {"self", Placeholder(call, out.dtype, out.sizes)},
+                   {"out", out}});
+}
+
+// ---- Largest elements ----
+
+struct LargestWindows {
+  opdef::ImageLayout layout;  // of the tensors
+  std::vector<int64_t> sizes, strides, dilations, pads;
+};
+
+StatusOr<LargestWindows> ReadLargestWindows(const NamedCall& call) {
+  LargestWindows out;
+  const bool has_mask = call.op.type.ends_with("V1");
+  const size_t dims = opdef::SpatialDims(call.context);
+  REPRISE_ASSIGN_OR_RETURN(out.layout, opdef::LayoutOf(call.context, dims));
+  REPRISE_ASSIGN_OR_RETURN(opdef::PoolWindows windows,
+                           opdef::MaxPoolWindows(call.context, has_mask ? opdef::MaxPoolMaskLists() : out.layout));
+  out.sizes = std::move(windows.sizes);
+  out.strides = std::move(windows.strides);
+  out.dilations = std::move(windows.dilations);
+  for (const auto& [front, behind] : windows.pads) {
+    if (front != behind) {
+      return call.context.WrongAttribute("pads", fmt::format("has {} in front, but {} behind", front, behind),
+                                         "pad the tensor first, so that both sides have as much");
+    }
+    out.pads.push_back(front);
+  }
+  return out;
+}
+
+Status StepLargest(NamedCall& call, const LargestWindows& windows, const StridedView& out, const StridedView& places) {
+  const bool is_volume = windows.sizes.size() == 3;
+  return StepWith(call, is_volume ? "aclnnMaxPool3dWithArgmax" : "aclnnMaxPool2dWithIndices",
+                  {{"self", ChannelsFirst(call.Input("x").view(), windows.layout)},
+                   {"kernelSize", windows.sizes},
+                   {"stride", windows.strides},
+                   {"padding", windows.pads},
+                   {"dilation", windows.dilations},
+                   {"ceilMode", call.context.Bool("ceil_mode")},
+                   {"out", ChannelsFirst(out, windows.layout)},
+                   {"indices", ChannelsFirst(places, windows.layout)}});
+}
+
+Status LowerLargest(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const LargestWindows windows, ReadLargestWindows(call));
+  return StepLargest(call, windows, call.Output("y").view(), call.Output("argmax").view());
+}
+
+// The mask has a bit for each window and each element of a window: those of 16 windows are an entry of 16 bits.
+Status LowerLargestWithMask(NamedCall& call) {
+  constexpr int64_t kBits = 16;
+  REPRISE_ASSIGN_OR_RETURN(const LargestWindows windows, ReadLargestWindows(call));
+  const StridedView out = call.Output("y").view();
+  const int64_t entries = (out.sizes[2] * out.sizes[3] + kBits - 1) / kBits;
+  const int64_t elements = windows.sizes[0] * windows.sizes[1];
+  const std::array<int64_t, 4> byte_sizes = {out.sizes[0], out.sizes[1], elements, (entries + 1) * 32};
+  const StridedView bytes = call.Temporary(DType::kUInt8, byte_sizes);
+  REPRISE_RETURN_IF_ERROR(StepWith(call, "aclnnMaxPool2dWithMask",
+                                   {{"self", call.Input("x").view()},
+                                    {"kernelSize", windows.sizes},
+                                    {"stride", windows.strides},
+                                    {"padding", windows.pads},
+                                    {"dilation", windows.dilations},
+                                    {"ceilMode", call.context.Bool("ceil_mode")},
+                                    {"out", out},
+                                    {"indices", bytes}}));
+  // [n, c, elements, entries, 16] of bytes that are 0 or 1, weighted and added up.
+  StridedView bits = Narrowed(bytes, 3, 0, entries * kBits);
+  bits.sizes[3] = entries;
+  bits.strides[3] = kBits;
+  bits.sizes.push_back(kBits);
+  bits.strides.push_back(1);
+  int32_t weights[kBits];
+  for (int i = 0; i < kBits; ++i) weights[i] = 1 << i;
+  const std::array<int64_t, 1> weight_sizes = {kBits};
+  const StridedView weighted = call.Temporary(DType::kInt32, bits.sizes);
+  REPRISE_RETURN_IF_ERROR(
+      call.Step(BinaryRoutine(kCodeMul), {bits, call.Numbers(DType::kInt32, weight_sizes, weights), weighted}));
+  const std::array<int64_t, 4> sum_sizes = {out.sizes[0], out.sizes[1], elements, entries};
+  const StridedView sums = call.Temporary(DType::kInt32, sum_sizes);
+  REPRISE_RETURN_IF_ERROR(call.Step(kReduceSum, {weighted, std::vector<int64_t>{4}, false, DType::kInt32, sums}));
+  const StridedView mask = call.Output("argmax").view();
+  REPRISE_RETURN_IF_ERROR(CopyTo(call, sums, Narrowed(mask, 3, 0, entries)));
+  return call.Step(kSetZero, {Narrowed(mask, 3, entries, 1)});
+}
+
+Status StepLargestGradient(NamedCall& call, const LargestWindows& windows, const StridedView& places) {
+  return StepWith(call, "aclnnMaxPool2dWithIndicesBackward",
+                  {{"gradOutput", ChannelsFirst(call.Input("grad").view(), windows.layout)},
+                   {"self", ChannelsFirst(call.Input("x").view(), windows.layout)},
+                   {"indices", ChannelsFirst(places, windows.layout)},
+                   {"kernelSize", windows.sizes},
+                   {"stride", windows.strides},
+                   {"padding", windows.pads},
+                   {"dilation", windows.dilations},
+                   {"ceilMode", call.context.Bool("ceil_mode")},
+                   {"gradInput", ChannelsFirst(call.OutputView(), windows.layout)}});
+}
+
+Status LowerLargestGradient(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const LargestWindows windows, ReadLargestWindows(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"x", "grad", "argmax"}, windows.layout));
+  return StepLargestGradient(call, windows, call.Input("argmax").view());
+}
+
+// x says where its largest elements are; the mask says the same.
+Status LowerLargestGradientWithMask(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const LargestWindows windows, ReadLargestWindows(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"x", "grad"}, windows.layout));
+  const StridedView grad = call.Input("grad").view();
+  const StridedView values = call.Temporary(grad.dtype, grad.sizes);
+  const StridedView places = call.Temporary(DType::kInt32, grad.sizes);
+  REPRISE_RETURN_IF_ERROR(StepLargest(call, windows, values, places));
+  return StepLargestGradient(call, windows, places);
+}
+
+// ---- Grids ----
+
+StatusOr<int64_t> WordOf(const NamedCall& call, std::string_view attribute, std::span<const std::string_view> words) {
+  const std::string text = call.context.Text(attribute);
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (text == words[i]) return static_cast<int64_t>(i);
+  }
+  return call.context.WrongAttribute(attribute, fmt::format("is \"{}\"", text),
+                                     fmt::format("use one of {}", fmt::join(words, ", ")));
+}
+
+Status LowerGrid(NamedCall& call) {
+  constexpr std::array<std::string_view, 3> kModes = {"bilinear", "nearest", "bicubic"};
+  constexpr std::array<std::string_view, 3> kPaddings = {"zeros", "border", "reflection"};
+  REPRISE_ASSIGN_OR_RETURN(const int64_t mode, WordOf(call, "interpolation_mode", kModes));
+  REPRISE_ASSIGN_OR_RETURN(const int64_t padding, WordOf(call, "padding_mode", kPaddings));
+  const bool aligns = call.context.Bool("align_corners");
+  if (call.op.type == "GridSampler2DGrad") {
+    return StepWith(call, "aclnnGridSampler2DBackward",
+                    {{"gradOutput", call.Input("grad").view()},
+                     {"input", call.Input("x").view()},
+                     {"grid", call.Input("grid").view()},
+                     {"interpolationMode", mode},
+                     {"paddingMode", padding},
+                     {"alignCorners", aligns},
+                     {"outputMask", std::vector<bool>{true, true}},
+                     {"inputGrad", call.Output("dx").view()},
+                     {"gridGrad", call.Output("dgrid").view()}});
+  }
+  const bool is_volume = call.op.type == "GridSampler3D";
+  if (is_volume && call.context.Text("data_format") != "NCDHW") {
+    return call.context.WrongAttribute("data_format", fmt::format("is \"{}\"", call.context.Text("data_format")),
+                                       "use NCDHW");
+  }
+  return StepWith(call, is_volume ? "aclnnGridSampler3D" : "aclnnGridSampler2D",
+                  {{"input", call.Input("x").view()},
+                   {"grid", call.Input("grid").view()},
+                   {"interpolationMode", mode},
+                   {"paddingMode", padding},
+                   {"alignCorners", aligns},
+                   {"out", call.OutputView()}});
+}
+
+// ---- Sizes ----
+
+// Which element of `in` each of `out` elements is, with the scale rounded to float32 as PyTorch has it.
+std::vector<int64_t> NearestPlaces(int64_t in, int64_t out, bool aligns, bool is_half) {
+  std::vector<int64_t> places;
+  const int64_t steps = aligns ? out - 1 : out;
+  const float scale = steps > 0 ? static_cast<float>(aligns ? in - 1 : in) / static_cast<float>(steps) : 0.0F;
+  for (int64_t i = 0; i < out; ++i) {
+    const float place = (static_cast<float>(i) + (is_half ? 0.5F : 0.0F)) * scale;
+    places.push_back(std::min(in - 1, static_cast<int64_t>(aligns ? std::round(place) : std::floor(place))));
+  }
+  return places;
+}
+
+struct ResizeMode {
+  bool aligns, is_half;
+};
+
+StatusOr<ResizeMode> ReadResize(const NamedCall& call) {
+  const ResizeMode mode = {call.context.Bool("align_corners"), call.context.Bool("half_pixel_centers")};
+  if (!mode.aligns || !mode.is_half) return mode;
+  return call.context.WrongAttribute("half_pixel_centers", "is true, but align_corners is, too", "set one of both");
+}
+
+StridedView PlacesOf(NamedCall& call, int64_t in, int64_t out, const ResizeMode& mode) {
+  const std::vector<int64_t> places = NearestPlaces(in, out, mode.aligns, mode.is_half);
+  const std::array<int64_t, 1> sizes = {out};
+  return call.Numbers(DType::kInt64, sizes, places.data());
+}
+
+// Rows by their places, then columns.
+Status LowerNearest(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const ResizeMode mode, ReadResize(call));
+  const StridedView x = call.Input("x").view();
+  const StridedView out = call.OutputView();
+  if (x.sizes[2] < 1 || x.sizes[3] < 1) {
+    return call.WrongInput(call.Input("x"), "has no elements to choose from", "pass height and width of 1 or more");
+  }
+  Dims sizes = x.sizes;
+  sizes[2] = out.sizes[2];
+  const StridedView rows = call.Temporary(x.dtype, sizes);
+  REPRISE_RETURN_IF_ERROR(StepWith(
+      call, "aclnnIndexSelect",
+      {{"self", x}, {"dim", int64_t{2}}, {"index", PlacesOf(call, x.sizes[2], out.sizes[2], mode)}, {"out", rows}}));
+  return StepWith(
+      call, "aclnnIndexSelect",
+      {{"self", rows}, {"dim", int64_t{3}}, {"index", PlacesOf(call, x.sizes[3], out.sizes[3], mode)}, {"out", out}});
+}
+
+// Each gradient is added to the element that it came from, columns first.
+Status LowerNearestGradient(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const ResizeMode mode, ReadResize(call));
+  const StridedView grad = call.Input("grads").view();
+  const StridedView out = call.OutputView();
+  if (out.sizes[2] < 1 || out.sizes[3] < 1) {
+    return call.WrongInput(call.Input("size"), "names sizes of 0", "pass height and width of 1 or more");
+  }
+  const DType wide = Wide(out.dtype);
+  StridedView from = grad;
+  for (const size_t dim : {size_t{3}, size_t{2}}) {
+    Dims sizes = from.sizes;
+    sizes[dim] = out.sizes[dim];
+    const StridedView zeros = call.Temporary(wide, sizes);
+    const StridedView sums = call.Temporary(wide, sizes);
+    REPRISE_RETURN_IF_ERROR(call.Step(kSetZero, {zeros}));
+    REPRISE_ASSIGN_OR_RETURN(const StridedView source, Converted(call, from, wide));
+    REPRISE_RETURN_IF_ERROR(StepWith(call, "aclnnIndexAdd",
+                                     {{"self", zeros},
+                                      {"dim", static_cast<int64_t>(dim)},
+                                      {"index", PlacesOf(call, out.sizes[dim], from.sizes[dim], mode)},
+                                      {"source", source},
+                                      {"alpha", kernels::Scalar::Of<int64_t>(1)},
+                                      {"out", sums}}));
+    from = sums;
+  }
+  return CopyTo(call, from, out);
+}
+
+constexpr DTypeSet kImageTypes = kSingleAndHalfTypes;
+
+constexpr NamedOp kPoolingRows[] = {
+    {"AdaptiveAvgPool2d", kImageTypes, LowerNamedAdaptivePool},
+    {"AdaptiveAvgPool2dGrad", {}, LowerAdaptivePoolGradient},
+    {"AvgPoolV2", {}, LowerNamedAvgPool},
+    {"AvgPoolV2Grad", {}, LowerAvgPoolGradient},
+    {"GridSampler2D", {}, LowerGrid},
+    {"GridSampler2DGrad", {}, LowerGrid},
+    {"GridSampler3D", {}, LowerGrid},
+    {"MaxPool3DWithArgmaxV2", {}, LowerLargest},
+    {"MaxPoolGradWithArgmaxV1", {}, LowerLargestGradientWithMask},
+    {"MaxPoolGradWithArgmaxV3", {}, LowerLargestGradient},
+    {"MaxPoolWithArgmaxV1", {}, LowerLargestWithMask},
+    {"MaxPoolWithArgmaxV3", {}, LowerLargest},
+    {"ResizeNearestNeighborV2", {}, LowerNearest},
+    {"ResizeNearestNeighborV2Grad", {}, LowerNearestGradient},
+};
+
+}  // namespace
+
+std::span<const NamedOp> PoolingRows() { return kPoolingRows; }
+
+}  // namespace reprise::ops::named
