@@ -37,7 +37,7 @@ check() {
 }
 
 # Written by scripts, and as wide as their tables want them.
-generated='^(include/(acl|aclnn|aclnnop)/|facade/[a-z_]+/generated_[a-z]+\.cc$|facade/opapi/generated/|src/(ops|opdef)/generated/|src/opdef/graph_ops/|python/csrc/ops/generated/|src/(ops/computations|opdef/functions|opdef/rules)\.def$)'
+generated='^(include/(acl|aclnn|aclnnop)/|facade/[a-z_]+/generated_[a-z]+\.cc$|facade/opapi/generated/|src/(ops|opdef)/generated/|src/opdef/graph_ops/|src/ge/generated/|include/op_proto/|python/csrc/ops/generated/|src/(ops/computations|opdef/functions|opdef/rules)\.def$)'
 
 # Tracked files and new ones that git does not ignore, as they are on disk.
 sources() {
@@ -136,7 +136,7 @@ tidy() {
 
 check "clang-format" format
 check "layers: #include lines" scripts/check_layers.py
-for generator in gen_headers gen_ops gen_graph_ops gen_refusals gen_docs; do
+for generator in gen_headers gen_ops gen_graph_ops gen_op_protos gen_refusals gen_docs; do
   if $fix; then
     check "$generator" "scripts/$generator.py"
   else

@@ -30,11 +30,7 @@ struct GraphAccess;
    called, or the graph is compiled. */
 class Graph {
  public:
-  enum class DumpFormat : uint32_t {
-    kOnnx,
-    kTxt,
-    kReadable
-  };
+  enum class DumpFormat : uint32_t { kOnnx, kTxt, kReadable };
 
   Graph();
   explicit Graph(const char* name);

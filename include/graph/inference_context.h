@@ -33,7 +33,9 @@ using InferenceContextPtr = std::shared_ptr<InferenceContext>;
 
 class InferenceContext {
  public:
-  static std::unique_ptr<InferenceContext> Create() { return std::unique_ptr<InferenceContext>(new InferenceContext()); }
+  static std::unique_ptr<InferenceContext> Create() {
+    return std::unique_ptr<InferenceContext>(new InferenceContext());
+  }
 
   void SetInputHandleShapesAndTypes(std::vector<std::vector<ShapeAndType>>&& shapes) { inputs_ = std::move(shapes); }
   const std::vector<std::vector<ShapeAndType>>& GetInputHandleShapesAndTypes() const { return inputs_; }

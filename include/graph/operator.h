@@ -32,12 +32,12 @@ using InferShapeFunc = std::function<graphStatus(Operator& op)>;
 using VerifyFunc = std::function<graphStatus(Operator& op)>;
 using InferFormatFunc = std::function<graphStatus(Operator& op)>;
 
-/* Copies are the same operator. Functions that give an Operator& back leave it as it is where their arguments are wrong,
-   and set the message of the calling thread. Inputs and outputs are known by name or by index, in the order of the
-   prototype; the tensors of a list `x` are called x0, x1 … */
+/* Copies are the same operator. Functions that give an Operator& back leave it as it is where their arguments are
+   wrong, and set the message of the calling thread. Inputs and outputs are known by name or by index, in the order of
+   the prototype; the tensors of a list `x` are called x0, x1 … */
 class Operator {
  public:
-  Operator();  // empty: belongs to no type
+  Operator();                           // empty: belongs to no type
   explicit Operator(const char* type);  // the name is the type, with a number
   Operator(const char* name, const char* type);
   Operator(const AscendString& name, const AscendString& type);
@@ -241,18 +241,12 @@ class Operator {
   Operator& SetAttr(const std::string& name, const std::vector<std::vector<float>>& attr_value) {
     return SetAttr(name.c_str(), attr_value);
   }
-  Operator& SetAttr(const std::string& name, const OpBytes& attr_value) {
-    return SetAttr(name.c_str(), attr_value);
-  }
-  Operator& SetAttr(const std::string& name, const Tensor& attr_value) {
-    return SetAttr(name.c_str(), attr_value);
-  }
+  Operator& SetAttr(const std::string& name, const OpBytes& attr_value) { return SetAttr(name.c_str(), attr_value); }
+  Operator& SetAttr(const std::string& name, const Tensor& attr_value) { return SetAttr(name.c_str(), attr_value); }
   Operator& SetAttr(const std::string& name, const std::vector<Tensor>& attr_value) {
     return SetAttr(name.c_str(), attr_value);
   }
-  Operator& SetAttr(const std::string& name, const NamedAttrs& attr_value) {
-    return SetAttr(name.c_str(), attr_value);
-  }
+  Operator& SetAttr(const std::string& name, const NamedAttrs& attr_value) { return SetAttr(name.c_str(), attr_value); }
   Operator& SetAttr(const std::string& name, const std::vector<NamedAttrs>& attr_value) {
     return SetAttr(name.c_str(), attr_value);
   }
@@ -268,24 +262,12 @@ class Operator {
   Operator& SetAttr(const std::string& name, const std::vector<std::string>& attr_value) {
     return SetAttr(name.c_str(), attr_value);
   }
-  graphStatus GetAttr(const std::string& name, int64_t& attr_value) const {
-    return GetAttr(name.c_str(), attr_value);
-  }
-  graphStatus GetAttr(const std::string& name, int32_t& attr_value) const {
-    return GetAttr(name.c_str(), attr_value);
-  }
-  graphStatus GetAttr(const std::string& name, uint32_t& attr_value) const {
-    return GetAttr(name.c_str(), attr_value);
-  }
-  graphStatus GetAttr(const std::string& name, float& attr_value) const {
-    return GetAttr(name.c_str(), attr_value);
-  }
-  graphStatus GetAttr(const std::string& name, bool& attr_value) const {
-    return GetAttr(name.c_str(), attr_value);
-  }
-  graphStatus GetAttr(const std::string& name, DataType& attr_value) const {
-    return GetAttr(name.c_str(), attr_value);
-  }
+  graphStatus GetAttr(const std::string& name, int64_t& attr_value) const { return GetAttr(name.c_str(), attr_value); }
+  graphStatus GetAttr(const std::string& name, int32_t& attr_value) const { return GetAttr(name.c_str(), attr_value); }
+  graphStatus GetAttr(const std::string& name, uint32_t& attr_value) const { return GetAttr(name.c_str(), attr_value); }
+  graphStatus GetAttr(const std::string& name, float& attr_value) const { return GetAttr(name.c_str(), attr_value); }
+  graphStatus GetAttr(const std::string& name, bool& attr_value) const { return GetAttr(name.c_str(), attr_value); }
+  graphStatus GetAttr(const std::string& name, DataType& attr_value) const { return GetAttr(name.c_str(), attr_value); }
   graphStatus GetAttr(const std::string& name, std::vector<int64_t>& attr_value) const {
     return GetAttr(name.c_str(), attr_value);
   }
@@ -310,12 +292,8 @@ class Operator {
   graphStatus GetAttr(const std::string& name, std::vector<std::vector<float>>& attr_value) const {
     return GetAttr(name.c_str(), attr_value);
   }
-  graphStatus GetAttr(const std::string& name, OpBytes& attr_value) const {
-    return GetAttr(name.c_str(), attr_value);
-  }
-  graphStatus GetAttr(const std::string& name, Tensor& attr_value) const {
-    return GetAttr(name.c_str(), attr_value);
-  }
+  graphStatus GetAttr(const std::string& name, OpBytes& attr_value) const { return GetAttr(name.c_str(), attr_value); }
+  graphStatus GetAttr(const std::string& name, Tensor& attr_value) const { return GetAttr(name.c_str(), attr_value); }
   graphStatus GetAttr(const std::string& name, std::vector<Tensor>& attr_value) const {
     return GetAttr(name.c_str(), attr_value);
   }

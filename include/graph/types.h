@@ -120,16 +120,9 @@ enum Format : int32_t {
   FORMAT_MAX = 0xFF
 };
 
-enum Placement : int32_t {
-  kPlacementHost = 0,
-  kPlacementDevice = 1,
-  kPlacementEnd = 2
-};
+enum Placement : int32_t { kPlacementHost = 0, kPlacementDevice = 1, kPlacementEnd = 2 };
 
-enum DeviceType : int32_t {
-  NPU = 0,
-  CPU = 1
-};
+enum DeviceType : int32_t { NPU = 0, CPU = 1 };
 
 /* "NCHW" of FORMAT_NCHW; "RESERVED" for a number that is no format. */
 const char* GetFormatName(Format format);
@@ -140,7 +133,9 @@ inline bool HasSubFormat(int32_t format) { return GetSubFormat(format) != 0; }
 inline int32_t GetFormatFromSub(int32_t primary, int32_t sub) { return (primary & 0xFF) | ((sub & 0xFFFF) << 8); }
 inline bool HasC0Format(int32_t format) { return ((format >> 24) & 0xF) != 0; }
 /* The number of elements of C0; -1 where the format does not say. */
-inline int64_t GetC0Value(int32_t format) { return HasC0Format(format) ? int64_t(1) << (((format >> 24) & 0xF) - 1) : -1; }
+inline int64_t GetC0Value(int32_t format) {
+  return HasC0Format(format) ? int64_t(1) << (((format >> 24) & 0xF) - 1) : -1;
+}
 inline int32_t GetFormatFromC0(int32_t format, int32_t code) { return (format & 0xFFFFFF) | ((code & 0xF) << 24); }
 
 /* Bytes of one element; kDataTypeSizeBitOffset and the number of bits for smaller ones; -1 for texts and others. */
@@ -188,11 +183,11 @@ inline TensorType TensorType::Of(int kinds) {
     DataType type;
     int kind;
   } kKinds[] = {
-      {DT_FLOAT, kFloating},    {DT_FLOAT16, kFloating},   {DT_BF16, kFloating},      {DT_DOUBLE, kFloating},
-      {DT_INT8, kInteger},      {DT_INT16, kInteger},      {DT_INT32, kInteger},      {DT_INT64, kInteger},
-      {DT_UINT8, kInteger},     {DT_UINT16, kInteger},     {DT_UINT32, kInteger},     {DT_UINT64, kInteger},
-      {DT_COMPLEX64, kComplex}, {DT_COMPLEX128, kComplex}, {DT_QINT8, kQuantized},    {DT_QINT16, kQuantized},
-      {DT_QINT32, kQuantized},  {DT_QUINT8, kQuantized},   {DT_QUINT16, kQuantized},  {DT_BOOL, kBool},
+      {DT_FLOAT, kFloating},    {DT_FLOAT16, kFloating},   {DT_BF16, kFloating},     {DT_DOUBLE, kFloating},
+      {DT_INT8, kInteger},      {DT_INT16, kInteger},      {DT_INT32, kInteger},     {DT_INT64, kInteger},
+      {DT_UINT8, kInteger},     {DT_UINT16, kInteger},     {DT_UINT32, kInteger},    {DT_UINT64, kInteger},
+      {DT_COMPLEX64, kComplex}, {DT_COMPLEX128, kComplex}, {DT_QINT8, kQuantized},   {DT_QINT16, kQuantized},
+      {DT_QINT32, kQuantized},  {DT_QUINT8, kQuantized},   {DT_QUINT16, kQuantized}, {DT_BOOL, kBool},
       {DT_STRING, kText},       {DT_RESOURCE, kText},
   };
   TensorType set({});

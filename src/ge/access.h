@@ -18,8 +18,8 @@
 
 namespace ge {
 
-/// What a type asks for: names with "required", "optional", "dynamic", and of attributes with "VT_INT" …; in the order in
-/// which they are declared.
+/// What a type asks for: names with "required", "optional", "dynamic", and of attributes with "VT_INT" …; in the order
+/// in which they are declared.
 struct IrDefinition {
   using Entries = std::vector<std::pair<std::string, std::string>>;
   Entries inputs;

@@ -121,21 +121,49 @@ bool TakeValue(const AttributeData& data, std::vector<bool>& value) {
 }
 
 const char* KindOf(const AttributeData& data) {
-  constexpr const char* kKinds[] = {
-      "nothing",         "integer",          "float",           "bool",         "text",
-      "type",            "tensor",           "description",     "function",     "bytes",
-      "list of integers", "list of floats",   "list of bools",   "list of texts", "list of types",
-      "list of tensors", "list of functions", "lists of integers", "lists of floats"};
+  constexpr const char* kKinds[] = {"nothing",
+                                    "integer",
+                                    "float",
+                                    "bool",
+                                    "text",
+                                    "type",
+                                    "tensor",
+                                    "description",
+                                    "function",
+                                    "bytes",
+                                    "list of integers",
+                                    "list of floats",
+                                    "list of bools",
+                                    "list of texts",
+                                    "list of types",
+                                    "list of tensors",
+                                    "list of functions",
+                                    "lists of integers",
+                                    "lists of floats"};
   static_assert(std::size(kKinds) == std::variant_size_v<AttributeData>);
   return kKinds[data.index()];
 }
 
 const char* KindWordOf(const AttributeData& data) {
-  constexpr const char* kWords[] = {
-      "VT_NONE",      "VT_INT",        "VT_FLOAT",       "VT_BOOL",        "VT_STRING",
-      "VT_DATA_TYPE", "VT_TENSOR",     "VT_TENSOR_DESC", "VT_NAMED_ATTRS", "VT_BYTES",
-      "VT_LIST_INT",  "VT_LIST_FLOAT", "VT_LIST_BOOL",   "VT_LIST_STRING", "VT_LIST_DATA_TYPE",
-      "VT_LIST_TENSOR", "VT_LIST_NAMED_ATTRS", "VT_LIST_LIST_INT", "VT_LIST_LIST_FLOAT"};
+  constexpr const char* kWords[] = {"VT_NONE",
+                                    "VT_INT",
+                                    "VT_FLOAT",
+                                    "VT_BOOL",
+                                    "VT_STRING",
+                                    "VT_DATA_TYPE",
+                                    "VT_TENSOR",
+                                    "VT_TENSOR_DESC",
+                                    "VT_NAMED_ATTRS",
+                                    "VT_BYTES",
+                                    "VT_LIST_INT",
+                                    "VT_LIST_FLOAT",
+                                    "VT_LIST_BOOL",
+                                    "VT_LIST_STRING",
+                                    "VT_LIST_DATA_TYPE",
+                                    "VT_LIST_TENSOR",
+                                    "VT_LIST_NAMED_ATTRS",
+                                    "VT_LIST_LIST_INT",
+                                    "VT_LIST_LIST_FLOAT"};
   static_assert(std::size(kWords) == std::variant_size_v<AttributeData>);
   return kWords[data.index()];
 }
@@ -159,8 +187,7 @@ std::optional<opdef::AttributeValue> ToCompiler(const AttributeData& data) {
           std::vector<opdef::DataTypeValue> types;
           for (const DataType type : value) types.push_back({static_cast<int32_t>(type)});
           return types;
-        } else if constexpr (std::is_constructible_v<opdef::AttributeValue, const T&> &&
-                             !std::is_same_v<T, OpBytes>) {
+        } else if constexpr (std::is_constructible_v<opdef::AttributeValue, const T&> && !std::is_same_v<T, OpBytes>) {
           return opdef::AttributeValue(value);
         } else {
           return std::nullopt;
@@ -204,7 +231,8 @@ compiler::Tensor ToCompiler(const TensorDesc& desc) {
 
 TensorDesc FromCompiler(const compiler::Tensor& tensor, TensorDesc desc) {
   desc.Update(Shape(tensor.shape.has_rank() ? tensor.shape.numbers() : UNKNOWN_RANK),
-              static_cast<Format>(tensor.format), tensor.dtype < 0 ? DT_UNDEFINED : static_cast<DataType>(tensor.dtype));
+              static_cast<Format>(tensor.format),
+              tensor.dtype < 0 ? DT_UNDEFINED : static_cast<DataType>(tensor.dtype));
   return desc;
 }
 
@@ -230,17 +258,17 @@ AttrValue& AttrValue::operator=(const AttrValue& other) {
   return *this;
 }
 
-#define REPRISE_GE_VALUE(Type)                                                                            \
-  graphStatus AttrValue::SetAttrValue(const Type& value) {                                                \
-    impl_->data = value;                                                                                  \
-    return GRAPH_SUCCESS;                                                                                 \
-  }                                                                                                       \
-  graphStatus AttrValue::GetAttrValue(Type& value) const {                                                \
-    return Answer("ge::AttrValue::GetAttrValue", [&]() -> Status {                                        \
-      if (TakeValue(impl_->data, value)) return {};                                                       \
-      return Invalid(fmt::format("the value is of another kind: {}", KindOf(impl_->data)), "the value",   \
-                     "ask for the kind that it was set with", GRAPH_FAILED);                              \
-    });                                                                                                   \
+#define REPRISE_GE_VALUE(Type)                                                                          \
+  graphStatus AttrValue::SetAttrValue(const Type& value) {                                              \
+    impl_->data = value;                                                                                \
+    return GRAPH_SUCCESS;                                                                               \
+  }                                                                                                     \
+  graphStatus AttrValue::GetAttrValue(Type& value) const {                                              \
+    return Answer("ge::AttrValue::GetAttrValue", [&]() -> Status {                                      \
+      if (TakeValue(impl_->data, value)) return {};                                                     \
+      return Invalid(fmt::format("the value is of another kind: {}", KindOf(impl_->data)), "the value", \
+                     "ask for the kind that it was set with", GRAPH_FAILED);                            \
+    });                                                                                                 \
   }
 REPRISE_GE_VALUE(int64_t)
 REPRISE_GE_VALUE(float)

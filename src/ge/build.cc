@@ -146,7 +146,8 @@ class Builder {
     bool is_numbered = true;
     for (const compiler::NodeId id : inputs) {
       const auto found = built_.model->at(id).attributes.find("index");
-      const int64_t* index = found == built_.model->at(id).attributes.end() ? nullptr : std::get_if<int64_t>(&found->second);
+      const int64_t* index =
+          found == built_.model->at(id).attributes.end() ? nullptr : std::get_if<int64_t>(&found->second);
       if (index == nullptr || *index < 0 || static_cast<size_t>(*index) >= inputs.size() ||
           numbered[static_cast<size_t>(*index)] != compiler::kNoNode) {
         is_numbered = false;
@@ -189,8 +190,8 @@ class Builder {
   std::unordered_map<const Operator::Impl*, compiler::NodeId> ids_;
 };
 
-std::shared_ptr<compiler::Graph> CloneInto(
-    const compiler::Graph& model, std::map<const compiler::Graph*, std::shared_ptr<compiler::Graph>>& clones) {
+std::shared_ptr<compiler::Graph> CloneInto(const compiler::Graph& model,
+                                           std::map<const compiler::Graph*, std::shared_ptr<compiler::Graph>>& clones) {
   auto& clone = clones[&model];
   if (clone != nullptr) return clone;
   auto copy = std::make_shared<compiler::Graph>(model);

@@ -74,8 +74,8 @@ struct Tensor::Impl {
 using AttributeData =
     std::variant<std::monostate, int64_t, float, bool, AscendString, DataType, Tensor, TensorDesc, NamedAttrs, OpBytes,
                  std::vector<int64_t>, std::vector<float>, std::vector<bool>, std::vector<AscendString>,
-                 std::vector<DataType>, std::vector<Tensor>, std::vector<NamedAttrs>,
-                 std::vector<std::vector<int64_t>>, std::vector<std::vector<float>>>;
+                 std::vector<DataType>, std::vector<Tensor>, std::vector<NamedAttrs>, std::vector<std::vector<int64_t>>,
+                 std::vector<std::vector<float>>>;
 using AttributeMap = std::map<std::string, AttributeData, std::less<>>;
 
 struct AttrValue::Impl {

@@ -15,9 +15,7 @@ namespace {
 
 namespace compiler = reprise::compiler;
 
-Status EmptyGraph() {
-  return Invalid("the graph was made empty", "the graph", "make it with a name", GRAPH_FAILED);
-}
+Status EmptyGraph() { return Invalid("the graph was made empty", "the graph", "make it with a name", GRAPH_FAILED); }
 
 Status CheckOperators(const std::vector<OperatorPtr>& ops, const char* parameter) {
   for (size_t i = 0; i < ops.size(); ++i) {
@@ -58,6 +56,7 @@ Status Graph::Impl::Update() {
     }
   }
   REPRISE_ASSIGN_OR_RETURN(BuiltGraph made, BuildGraph(name, roots));
+  made.model->attributes = std::move(model->attributes);
   *model = std::move(*made.model);  // the object stays: others may have it
   extras = std::move(made.extras);
   members = std::move(made.members);
@@ -178,9 +177,7 @@ graphStatus Graph::GetName(AscendString& name) const {
 }
 void Graph::SetNeedIteration(bool need_iteration) {
   if (!impl_) return;
-  AttrValue value;
-  (void)value.SetAttrValue(need_iteration);
-  impl_->attributes["need_iteration"] = value;
+  impl_->model->attributes.insert_or_assign("need_iteration", need_iteration);
 }
 
 graphStatus Graph::FindOpByName(const char* name, Operator& op) const {
@@ -262,13 +259,24 @@ GraphPtr Graph::ConstructFromInputs(const std::vector<Operator>& inputs, const A
 graphStatus Graph::SetAttr(const AscendString& name, const AttrValue& attr_value) {
   return Answer("ge::Graph::SetAttr", [&]() -> Status {
     if (!impl_) return EmptyGraph();
-    impl_->attributes[name.GetString()] = attr_value;
+    if (auto value = ToCompiler(attr_value.impl_->data)) {
+      impl_->model->attributes.insert_or_assign(name.GetString(), std::move(*value));
+      impl_->attributes.erase(name.GetString());
+      impl_->Changed();
+    } else {
+      impl_->attributes[name.GetString()] = attr_value;
+    }
     return {};
   });
 }
 graphStatus Graph::GetAttr(const AscendString& name, AttrValue& attr_value) const {
   return Answer("ge::Graph::GetAttr", [&]() -> Status {
     if (!impl_) return EmptyGraph();
+    const auto known = impl_->model->attributes.find(std::string_view(name.GetString()));
+    if (known != impl_->model->attributes.end()) {
+      attr_value.impl_->data = FromCompiler(known->second);
+      return {};
+    }
     const auto found = impl_->attributes.find(name.GetString());
     if (found == impl_->attributes.end()) {
       return Invalid(fmt::format("the graph {} has no attribute {}", impl_->name, name.GetString()), "parameter name",
@@ -360,7 +368,8 @@ StatusOr<IrDefinition> GraphAccess::DefinitionOf(std::string_view type) {
   };
   for (const auto& operand : prototype->inputs) definition.inputs.emplace_back(operand.name, word(operand.kind));
   for (const auto& operand : prototype->outputs) definition.outputs.emplace_back(operand.name, word(operand.kind));
-  for (const auto& attribute : prototype->attributes) definition.attributes.emplace_back(attribute.name, attribute.kind);
+  for (const auto& attribute : prototype->attributes)
+    definition.attributes.emplace_back(attribute.name, attribute.kind);
   return definition;
 }
 

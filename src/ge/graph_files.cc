@@ -27,7 +27,8 @@ Status EmptyGraphError() {
 Status As(graphStatus number, Status status, const char* culprit) {
   if (status.ok()) return status;
   const Status::Detail& detail = status.detail();
-  return Error(static_cast<int>(number), detail.what).Culprit(detail.culprit.empty() ? culprit : detail.culprit)
+  return Error(static_cast<int>(number), detail.what)
+      .Culprit(detail.culprit.empty() ? culprit : detail.culprit)
       .Hint(detail.hint);
 }
 
@@ -126,7 +127,8 @@ graphStatus Graph::Dump(DumpFormat format, std::ostream& o_stream) const {
                      "parameter format", "use DumpFormat::kReadable or kTxt", GRAPH_FAILED);
     }
     if (o_stream.good()) return {};
-    return Invalid("the stream takes no more", "parameter o_stream", "pass a stream that can be written to", GRAPH_FAILED);
+    return Invalid("the stream takes no more", "parameter o_stream", "pass a stream that can be written to",
+                   GRAPH_FAILED);
   });
 }
 graphStatus Graph::DumpToFile(DumpFormat format, const AscendString& suffix) const {
@@ -136,7 +138,9 @@ graphStatus Graph::DumpToFile(DumpFormat format, const AscendString& suffix) con
     std::ofstream file(path);
     if (!file) return FileError(path.c_str(), "written", errno);
     const graphStatus status = Dump(format, file);
-    return status == GRAPH_SUCCESS ? Status() : Invalid("the graph was not written", "parameter format", "see the other message", status);
+    return status == GRAPH_SUCCESS
+               ? Status()
+               : Invalid("the graph was not written", "parameter format", "see the other message", status);
   });
 }
 

@@ -47,7 +47,7 @@ struct Graph::Impl {
   std::string name;
   std::shared_ptr<reprise::compiler::Graph> model = std::make_shared<reprise::compiler::Graph>();
   std::map<std::string, NodeExtras, std::less<>> extras;  ///< by the name of the node
-  std::string bytes;  ///< the serialised model that it was read from, as long as it is the same
+  std::string bytes;       ///< the serialised model that it was read from, as long as it is the same
   bool has_model = false;  ///< it was read, or set by the compiler: an empty graph is valid, too
 
   OperatorRoots roots;

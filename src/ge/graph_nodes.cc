@@ -47,9 +47,10 @@ StatusOr<NodeId> OwnNode(Graph::Impl* graph, const GNode& node, const std::share
 }
 
 Status NoPort(const compiler::Node& node, const char* what, int32_t index, size_t count) {
-  return Invalid(fmt::format("node {} ({}) has {} {}s, so that there is no {}", node.name, node.type, count, what, index),
-                 fmt::format("parameter {}", *what == 'i' ? "dst_port_index" : "src_port_index"), "count from 0",
-                 GRAPH_PARAM_OUT_OF_RANGE);
+  return Invalid(
+      fmt::format("node {} ({}) has {} {}s, so that there is no {}", node.name, node.type, count, what, index),
+      fmt::format("parameter {}", *what == 'i' ? "dst_port_index" : "src_port_index"), "count from 0",
+      GRAPH_PARAM_OUT_OF_RANGE);
 }
 
 // Data nodes are numbered by their attribute where that is new and next; others come last.
@@ -85,8 +86,9 @@ bool IsBehind(const compiler::Graph& model, NodeId first, NodeId then) {
 }
 
 Status Circle(const compiler::Graph& model, NodeId source, NodeId target) {
-  return Invalid(fmt::format("the edge from {} to {} would close a circle", model.at(source).name, model.at(target).name),
-                 "parameter dst_node", "loops are While operators with a subgraph", GRAPH_FAILED);
+  return Invalid(
+      fmt::format("the edge from {} to {} would close a circle", model.at(source).name, model.at(target).name),
+      "parameter dst_node", "loops are While operators with a subgraph", GRAPH_FAILED);
 }
 
 }  // namespace
@@ -197,9 +199,9 @@ graphStatus Graph::AddDataEdge(GNode& src_node, const int32_t src_port_index, GN
     const compiler::Port port{source, static_cast<uint32_t>(src_port_index)};
     if (target == compiler::kNoNode) {
       if (dst_port_index < 0 || static_cast<size_t>(dst_port_index) > model.results.size()) {
-        return Invalid(fmt::format("the graph has {} results, so that {} cannot be next", model.results.size(),
-                                   dst_port_index),
-                       "parameter dst_port_index", "count from 0", GRAPH_PARAM_OUT_OF_RANGE);
+        return Invalid(
+            fmt::format("the graph has {} results, so that {} cannot be next", model.results.size(), dst_port_index),
+            "parameter dst_port_index", "count from 0", GRAPH_PARAM_OUT_OF_RANGE);
       }
       if (static_cast<size_t>(dst_port_index) == model.results.size()) model.results.emplace_back();
       model.results[static_cast<size_t>(dst_port_index)] = port;

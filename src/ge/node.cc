@@ -54,8 +54,9 @@ GNodePtr Neighbour(const std::shared_ptr<GNode::Impl>& node, NodeId id) {
 }
 
 Status NoEntry(const compiler::Node& node, const char* what, int32_t index, size_t count) {
-  return Invalid(fmt::format("node {} ({}) has {} {}s, so that there is no {}", node.name, node.type, count, what, index),
-                 "parameter index", "count from 0", GRAPH_PARAM_OUT_OF_RANGE);
+  return Invalid(
+      fmt::format("node {} ({}) has {} {}s, so that there is no {}", node.name, node.type, count, what, index),
+      "parameter index", "count from 0", GRAPH_PARAM_OUT_OF_RANGE);
 }
 
 NodeExtras* ExtrasOf(const GNode::Impl& node) {
@@ -149,8 +150,9 @@ graphStatus GetAs(const std::shared_ptr<GNode::Impl>& impl, const AscendString& 
   return Answer("ge::GNode::GetAttr", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(const AttributeData data, DataOf(impl, name));
     if (TakeValue(data, value)) return {};
-    return Invalid(fmt::format("the attribute {} is of another kind, or does not fit: {}", name.GetString(), KindOf(data)),
-                   "parameter attr_value", "pass a variable of the attribute's kind", GRAPH_FAILED);
+    return Invalid(
+        fmt::format("the attribute {} is of another kind, or does not fit: {}", name.GetString(), KindOf(data)),
+        "parameter attr_value", "pass a variable of the attribute's kind", GRAPH_FAILED);
   });
 }
 
@@ -386,9 +388,13 @@ graphStatus GNode::SetAttr(const AscendString& name, AttrValue& attr_value) cons
   return Answer("ge::GNode::SetAttr", [&] { return SetData(impl_, name, attr_value.impl_->data); });
 }
 
-#define REPRISE_GE_NODE_ATTRIBUTE(Type)                                                                                 \
-  graphStatus GNode::GetAttr(const AscendString& name, Type& attr_value) const { return GetAs(impl_, name, attr_value); } \
-  graphStatus GNode::SetAttr(const AscendString& name, Type& attr_value) const { return SetAs(impl_, name, attr_value); }
+#define REPRISE_GE_NODE_ATTRIBUTE(Type)                                          \
+  graphStatus GNode::GetAttr(const AscendString& name, Type& attr_value) const { \
+    return GetAs(impl_, name, attr_value);                                       \
+  }                                                                              \
+  graphStatus GNode::SetAttr(const AscendString& name, Type& attr_value) const { \
+    return SetAs(impl_, name, attr_value);                                       \
+  }
 REPRISE_GE_NODE_ATTRIBUTE(int64_t)
 REPRISE_GE_NODE_ATTRIBUTE(int32_t)
 REPRISE_GE_NODE_ATTRIBUTE(uint32_t)

@@ -40,8 +40,8 @@ Status NoOutput(const Operator::Impl& op, std::string_view name) {
                              NamesOf(op.prototype->outputs)));
 }
 Status NoIndex(const Operator::Impl& op, const char* what, size_t index, size_t count) {
-  return Invalid(fmt::format("{} has {} {}s, so that there is no {}", op.text(), count, what, index),
-                 "parameter index", "count from 0", GRAPH_PARAM_OUT_OF_RANGE);
+  return Invalid(fmt::format("{} has {} {}s, so that there is no {}", op.text(), count, what, index), "parameter index",
+                 "count from 0", GRAPH_PARAM_OUT_OF_RANGE);
 }
 
 // Checks the output, and that the edge closes no circle; then makes it.
@@ -79,7 +79,8 @@ Status ConnectNamed(const std::shared_ptr<Operator::Impl>& op, size_t input,
 
 // ---- Impl ----
 
-Operator::Impl::Impl(std::string own_name, std::string own_type) : name(std::move(own_name)), type(std::move(own_type)) {
+Operator::Impl::Impl(std::string own_name, std::string own_type)
+    : name(std::move(own_name)), type(std::move(own_type)) {
   prototype = FindPrototype(type);
   if (prototype == nullptr) {
     auto none = std::make_shared<Prototype>();

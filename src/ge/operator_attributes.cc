@@ -44,20 +44,22 @@ graphStatus GetAttribute(const std::shared_ptr<Operator::Impl>& op, const char* 
   return Answer("ge::Operator::GetAttr", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(const AttributeData* data, FindAttribute(op, name));
     if (TakeValue(*data, value)) return {};
-    return Invalid(fmt::format("the attribute {} of {} is of another kind, or does not fit: {}", name, op->text(),
-                               KindOf(*data)),
-                   "parameter attr_value", "pass a variable of the attribute's kind", GRAPH_FAILED);
+    return Invalid(
+        fmt::format("the attribute {} of {} is of another kind, or does not fit: {}", name, op->text(), KindOf(*data)),
+        "parameter attr_value", "pass a variable of the attribute's kind", GRAPH_FAILED);
   });
 }
 
 }  // namespace
 
-#define REPRISE_GE_ATTRIBUTE(Type, Passed)                            \
-  Operator& Operator::SetAttr(const char* name, Passed attr_value) {  \
-    SetAttribute(impl_, name, DataOf<Type>(attr_value));              \
-    return *this;                                                     \
-  }                                                                   \
-  graphStatus Operator::GetAttr(const char* name, Type& attr_value) const { return GetAttribute(impl_, name, attr_value); }
+#define REPRISE_GE_ATTRIBUTE(Type, Passed)                                  \
+  Operator& Operator::SetAttr(const char* name, Passed attr_value) {        \
+    SetAttribute(impl_, name, DataOf<Type>(attr_value));                    \
+    return *this;                                                           \
+  }                                                                         \
+  graphStatus Operator::GetAttr(const char* name, Type& attr_value) const { \
+    return GetAttribute(impl_, name, attr_value);                           \
+  }
 REPRISE_GE_ATTRIBUTE(int64_t, int64_t)
 REPRISE_GE_ATTRIBUTE(int32_t, int32_t)
 REPRISE_GE_ATTRIBUTE(uint32_t, uint32_t)

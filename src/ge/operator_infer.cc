@@ -79,14 +79,15 @@ Status CheckPrototype(const Operator::Impl& op) {
     }
     int64_t number = 0;
     std::vector<int64_t> numbers;
-    const bool fits = attribute.kind == KindWordOf(found->second) ||
-                      (TakeValue(found->second, number) && (attribute.kind == "VT_INT" || attribute.kind == "VT_DATA_TYPE")) ||
-                      (TakeValue(found->second, numbers) && (numbers.empty() || attribute.kind == "VT_LIST_INT" ||
-                                                            attribute.kind == "VT_LIST_DATA_TYPE"));
+    const bool fits =
+        attribute.kind == KindWordOf(found->second) ||
+        (TakeValue(found->second, number) && (attribute.kind == "VT_INT" || attribute.kind == "VT_DATA_TYPE")) ||
+        (TakeValue(found->second, numbers) &&
+         (numbers.empty() || attribute.kind == "VT_LIST_INT" || attribute.kind == "VT_LIST_DATA_TYPE"));
     if (fits) continue;
-    return Invalid(fmt::format("the attribute {} of {} is of another kind: {}", attribute.name, op.text(),
-                               KindOf(found->second)),
-                   op.text(), fmt::format("set it, as {}", attribute.kind), GRAPH_FAILED);
+    return Invalid(
+        fmt::format("the attribute {} of {} is of another kind: {}", attribute.name, op.text(), KindOf(found->second)),
+        op.text(), fmt::format("set it, as {}", attribute.kind), GRAPH_FAILED);
   }
   return {};
 }

@@ -34,8 +34,9 @@ StatusOr<size_t> FindTensor(const Operator::Impl* op, const char* name, uint32_t
   REPRISE_ASSIGN_OR_RETURN(const size_t place, FindList(op, name, is_input));
   const size_t count = is_input ? op->input_counts[place] : op->output_counts[place];
   if (index >= count) {
-    return Invalid(fmt::format("the list {} of {} has {} tensors, so that there is no {}", name, op->text(), count, index),
-                   "parameter index", "make the list with enough tensors", GRAPH_PARAM_OUT_OF_RANGE);
+    return Invalid(
+        fmt::format("the list {} of {} has {} tensors, so that there is no {}", name, op->text(), count, index),
+        "parameter index", "make the list with enough tensors", GRAPH_PARAM_OUT_OF_RANGE);
   }
   return (is_input ? op->FirstInput(place) : op->FirstOutput(place)) + index;
 }
@@ -247,9 +248,9 @@ void Operator::SetSubgraphBuilder(const char* ir_name, uint32_t index, const Sub
     const auto count = impl_->builder_counts.find(ir_name);
     const uint32_t most = !known->is_dynamic ? 1 : count == impl_->builder_counts.end() ? 0 : count->second;
     if (index >= most) {
-      return Invalid(fmt::format("{} has room for {} graphs as {}, so that there is no {}", impl_->text(), most, ir_name,
-                                 index),
-                     "parameter index", "make room with SubgraphCountRegister", GRAPH_PARAM_OUT_OF_RANGE);
+      return Invalid(
+          fmt::format("{} has room for {} graphs as {}, so that there is no {}", impl_->text(), most, ir_name, index),
+          "parameter index", "make room with SubgraphCountRegister", GRAPH_PARAM_OUT_OF_RANGE);
     }
     impl_->builders[{ir_name, index}] = builder;
     impl_->Touch();

@@ -46,8 +46,10 @@ Prototype::Operand OperandOf(std::string word) {
 
 // "index:Int=0", "value:Tensor!", "text:String=''".
 Prototype::Attribute AttributeOf(const std::string& word) {
-  static const std::map<std::string, std::string> kinds = {{"Int", "VT_INT"},          {"String", "VT_STRING"},
-                                                           {"Type", "VT_DATA_TYPE"},   {"Tensor", "VT_TENSOR"},
+  static const std::map<std::string, std::string> kinds = {{"Int", "VT_INT"},
+                                                           {"String", "VT_STRING"},
+                                                           {"Type", "VT_DATA_TYPE"},
+                                                           {"Tensor", "VT_TENSOR"},
                                                            {"Ints", "VT_LIST_INT"}};
   const size_t colon = word.find(':');
   const size_t end = word.find_first_of("!?=", colon);
@@ -125,7 +127,7 @@ Registry& TheRegistry() {
 }
 
 template <class Value>
-Value FindIn(std::map<std::string, Value, std::less<>> Registry::* member, std::string_view type) {
+Value FindIn(std::map<std::string, Value, std::less<>> Registry::*member, std::string_view type) {
   Registry& registry = TheRegistry();
   const std::lock_guard lock(registry.mutex);
   const auto& map = registry.*member;
@@ -134,7 +136,7 @@ Value FindIn(std::map<std::string, Value, std::less<>> Registry::* member, std::
 }
 
 template <class Value>
-void Keep(std::map<std::string, Value, std::less<>> Registry::* member, const std::string& type, Value value) {
+void Keep(std::map<std::string, Value, std::less<>> Registry::*member, const std::string& type, Value value) {
   Registry& registry = TheRegistry();
   const std::lock_guard lock(registry.mutex);
   (registry.*member)[type] = std::move(value);

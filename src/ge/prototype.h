@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Prototypes of operators as the classes need them: from the rows of graph operators, from api/graph_structures.csv (what
-// a graph is made of beside operators: Data, Const, If …), and from the program (REG_OP).
+// Prototypes of operators as the classes need them: from the rows of graph operators, from api/graph_structures.csv
+// (what a graph is made of beside operators: Data, Const, If …), and from the program (REG_OP).
 #pragma once
 
 #include <map>
@@ -25,9 +25,9 @@ struct Prototype {
   };
   struct Attribute {
     std::string name;
-    std::string kind;      ///< "VT_INT" …
+    std::string kind;  ///< "VT_INT" …
     bool is_required = false;
-    AttributeData value;   ///< the default; of no kind where there is none
+    AttributeData value;  ///< the default; of no kind where there is none
   };
   struct Subgraph {
     std::string name;

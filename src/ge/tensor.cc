@@ -110,9 +110,7 @@ Format TensorDesc::GetOriginFormat() const { return impl_->origin_format.value_o
 void TensorDesc::SetOriginFormat(Format origin_format) { impl_->origin_format = origin_format; }
 DataType TensorDesc::GetDataType() const { return impl_->type; }
 void TensorDesc::SetDataType(DataType dt) { impl_->type = dt; }
-graphStatus TensorDesc::GetName(AscendString& name) {
-  return static_cast<const TensorDesc*>(this)->GetName(name);
-}
+graphStatus TensorDesc::GetName(AscendString& name) { return static_cast<const TensorDesc*>(this)->GetName(name); }
 graphStatus TensorDesc::GetName(AscendString& name) const {
   name = AscendString(impl_->name.c_str());
   return GRAPH_SUCCESS;

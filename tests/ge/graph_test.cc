@@ -26,7 +26,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 namespace op = ge::op;
 
-ge::TensorDesc Floats(std::vector<int64_t> dims) { return ge::TensorDesc(ge::Shape(dims), ge::FORMAT_ND, ge::DT_FLOAT); }
+ge::TensorDesc Floats(std::vector<int64_t> dims) {
+  return ge::TensorDesc(ge::Shape(dims), ge::FORMAT_ND, ge::DT_FLOAT);
+}
 
 op::Data Input(const char* name, std::vector<int64_t> dims, int64_t index = 0) {
   op::Data data(name);
@@ -103,7 +105,9 @@ TEST(GeGraph, TakesOutputsInFourWays) {
   };
   using Indexed = std::vector<std::pair<ge::Operator, std::vector<size_t>>>;
   EXPECT_EQ(results([&](ge::Graph& g) { g.SetOutputs({unpack, ops.add}); }), "return unpack:0, unpack:1, add:0\n");
-  EXPECT_EQ(results([&](ge::Graph& g) { g.SetOutputs(Indexed{{unpack, {1}}, {ops.add, {}}}); }),
+  EXPECT_EQ(results([&](ge::Graph& g) {
+              g.SetOutputs(Indexed{{unpack, {1}}, {ops.add, {}}});
+            }),
             "return unpack:1, add:0\n");
   EXPECT_EQ(results([&](ge::Graph& g) {
               g.SetOutputs(std::vector<std::pair<ge::Operator, std::string>>{{unpack, "y1"}});
@@ -197,7 +201,8 @@ ge::Graph Branch(const char* name, bool adds) {
 TEST(GeGraph, CallsGraphs) {
   op::Data cond = Input("cond", {}, 0), x = Input("x", {3}, 1);
   op::If branch("branch");
-  branch.set_input_cond(cond).create_dynamic_input_input(1).set_dynamic_input_input(0, x).create_dynamic_output_output(1);
+  branch.set_input_cond(cond).create_dynamic_input_input(1).set_dynamic_input_input(0, x).create_dynamic_output_output(
+      1);
   branch.set_subgraph_builder_then_branch([] { return Branch("yes", true); });
   ge::Graph graph("g");
   graph.SetInputs({cond, x}).SetOutputs({branch});
@@ -206,8 +211,8 @@ TEST(GeGraph, CallsGraphs) {
   const std::string text = TextOf(graph);
   EXPECT_THAT(text, HasSubstr("graph yes"));
   EXPECT_THAT(text, HasSubstr("graph no"));
-  EXPECT_THAT(NamesOf(graph.GetAllNodes()), ElementsAre("cond", "x", "branch", "NetOutput", "yes_x", "yes_r", "NetOutput",
-                                                        "no_x", "no_r", "NetOutput"));
+  EXPECT_THAT(NamesOf(graph.GetAllNodes()), ElementsAre("cond", "x", "branch", "NetOutput", "yes_x", "yes_r",
+                                                        "NetOutput", "no_x", "no_r", "NetOutput"));
   EXPECT_EQ(graph.GetDirectNode().size(), 4u);
   ASSERT_NE(graph.GetSubgraph("yes"), nullptr);
   EXPECT_EQ(graph.GetSubgraph("yes"), graph.GetSubgraph("yes"));
@@ -371,6 +376,28 @@ TEST(GeGraph, ReadsAndWritesModels) {
   std::ostringstream out;
   EXPECT_EQ(copy.Dump(ge::Graph::DumpFormat::kReadable, out), ge::GRAPH_SUCCESS);
   EXPECT_THAT(out.str(), HasSubstr("y = Relu("));
+}
+
+TEST(GeGraph, WritesWhatWasMadeOfOperators) {
+  const Sum ops;
+  ge::Graph graph("g"), read("read");
+  graph.SetInputs({ops.x, ops.y}).SetOutputs({ops.sum});
+  ge::AttrValue value;
+  EXPECT_EQ(value.SetAttrValue(std::vector<int64_t>{1, 1}), ge::GRAPH_SUCCESS);
+  EXPECT_EQ(graph.SetAttr("_input_placements", value), ge::GRAPH_SUCCESS);
+  std::vector<uint8_t> bytes;
+  ASSERT_EQ(graph.SaveToMem(bytes), ge::GRAPH_SUCCESS) << Message();
+  ASSERT_EQ(read.LoadFromMem(bytes.data(), bytes.size()), ge::GRAPH_SUCCESS) << Message();
+  EXPECT_EQ(TextOf(read), TextOf(graph));
+  ge::AttrValue other;
+  std::vector<int64_t> placements;
+  EXPECT_EQ(read.GetAttr("_input_placements", other), ge::GRAPH_SUCCESS);
+  EXPECT_EQ(other.GetAttrValue(placements), ge::GRAPH_SUCCESS);
+  EXPECT_THAT(placements, ElementsAre(1, 1));
+  EXPECT_EQ(read.GetAttr("_none", other), ge::GRAPH_FAILED);
+  std::ostringstream out;
+  EXPECT_EQ(graph.Dump(ge::Graph::DumpFormat::kTxt, out), ge::GRAPH_SUCCESS);
+  EXPECT_THAT(out.str(), HasSubstr("type: \"ReduceSum\""));
 }
 
 TEST(GeGraph, RefusesWhatIsNoModel) {

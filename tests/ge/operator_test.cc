@@ -31,7 +31,9 @@ REG_OP(TestScale)
     .GRAPH(body)
     .OP_END_FACTORY_REG(TestScale)
 
-IMPLEMT_COMMON_INFERFUNC(InferTestScale) { return op.UpdateOutputDesc("y", op.GetInputDescByName("x")); }
+        IMPLEMT_COMMON_INFERFUNC(InferTestScale) {
+  return op.UpdateOutputDesc("y", op.GetInputDescByName("x"));
+}
 COMMON_INFER_FUNC_REG(TestScale, InferTestScale)
 IMPLEMT_VERIFIER(TestScale, VerifyTestScale) { return op.get_attr_count() > 0 ? GRAPH_SUCCESS : GRAPH_PARAM_INVALID; }
 VERIFY_FUNC_REG(TestScale, VerifyTestScale)
@@ -141,8 +143,14 @@ TEST(GeOperator, HasListsOfTensors) {
 
 TEST(GeOperator, KeepsAttributes) {
   ge::Operator add("a", "Add");
-  add.SetAttr("int", int64_t{5}).SetAttr("real", 0.5F).SetAttr("on", true).SetAttr("text", "abc").SetAttr("type", ge::DT_INT8);
-  add.SetAttr("ints", {1, 2, 3}).SetAttr("small", std::vector<int32_t>{4}).SetAttr("lists", std::vector<std::vector<int64_t>>{{1}});
+  add.SetAttr("int", int64_t{5})
+      .SetAttr("real", 0.5F)
+      .SetAttr("on", true)
+      .SetAttr("text", "abc")
+      .SetAttr("type", ge::DT_INT8);
+  add.SetAttr("ints", {1, 2, 3})
+      .SetAttr("small", std::vector<int32_t>{4})
+      .SetAttr("lists", std::vector<std::vector<int64_t>>{{1}});
   add.SetAttr(std::string("texts"), std::vector<std::string>{"p", "q"});
   int32_t small = 0;
   uint32_t positive = 0;
@@ -242,10 +250,13 @@ TEST(GeOperator, IsDeclaredByAProgram) {
   EXPECT_THAT(scale.get_output_desc_y().GetShape().GetDims(), ElementsAre(7));
   auto definition = ge::GraphAccess::DefinitionOf("TestScale");
   ASSERT_TRUE(definition.ok());
-  EXPECT_EQ(definition->attributes,
-            (ge::IrDefinition::Entries{{"factor", "VT_FLOAT"}, {"axes", "VT_LIST_INT"}, {"mode", "VT_STRING"},
-                                       {"names", "VT_LIST_STRING"}, {"count", "VT_INT"}}));
-  EXPECT_EQ(ge::OperatorFactory::Register("Add", [](const ge::AscendString&) { return ge::Operator(); }), ge::GRAPH_FAILED);
+  EXPECT_EQ(definition->attributes, (ge::IrDefinition::Entries{{"factor", "VT_FLOAT"},
+                                                               {"axes", "VT_LIST_INT"},
+                                                               {"mode", "VT_STRING"},
+                                                               {"names", "VT_LIST_STRING"},
+                                                               {"count", "VT_INT"}}));
+  EXPECT_EQ(ge::OperatorFactory::Register("Add", [](const ge::AscendString&) { return ge::Operator(); }),
+            ge::GRAPH_FAILED);
   EXPECT_THAT(Message(), HasSubstr("the operator type Add is one of the library"));
 }
 

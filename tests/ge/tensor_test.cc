@@ -49,9 +49,10 @@ TEST(GeTypes, HaveNamesAndSizes) {
     ge::DataType type;
     int32_t size;
     int64_t of_five;
-  } kCases[] = {{ge::DT_FLOAT, 4, 20},      {ge::DT_BF16, 2, 10},          {ge::DT_HIFLOAT8, 1, 5}, {ge::DT_DUAL, 5, 25},
-                {ge::DT_COMPLEX128, 16, 80}, {ge::DT_STRING, -1, -1},       {ge::DT_INT4, 1004, 3},  {ge::DT_UINT1, 1001, 1},
-                {ge::DT_INT2, 1002, 2},      {ge::DT_FLOAT6_E2M3, 1006, 4}, {ge::DT_RESOURCE, 8, 40}, {ge::DT_COMPLEX32, 4, 20}};
+  } kCases[] = {{ge::DT_FLOAT, 4, 20},         {ge::DT_BF16, 2, 10},        {ge::DT_HIFLOAT8, 1, 5},
+                {ge::DT_DUAL, 5, 25},          {ge::DT_COMPLEX128, 16, 80}, {ge::DT_STRING, -1, -1},
+                {ge::DT_INT4, 1004, 3},        {ge::DT_UINT1, 1001, 1},     {ge::DT_INT2, 1002, 2},
+                {ge::DT_FLOAT6_E2M3, 1006, 4}, {ge::DT_RESOURCE, 8, 40},    {ge::DT_COMPLEX32, 4, 20}};
   for (const auto& entry : kCases) {
     EXPECT_EQ(ge::GetSizeByDataType(entry.type), entry.size) << entry.type;
     EXPECT_EQ(ge::GetSizeInBytes(5, entry.type), entry.of_five) << entry.type;

@@ -72,11 +72,19 @@ mkdir "$folder/work"
 quietly g++ -Wall -Werror "$here/plain/main.cpp" -o "$folder/work/line" -I"$ASCEND_HOME_PATH/include" \
   -L"$ASCEND_HOME_PATH/lib64" -lacl_rt
 quietly "$folder/work/line"
+# A graph of operators, with either form of std::string.
+for form in 0 1; do
+  for library in graph graph_base; do
+    quietly g++ -std=c++11 -D_GLIBCXX_USE_CXX11_ABI=$form -Wall -Werror "$here/plain/graph.cpp" -o "$folder/work/graph" \
+      -I"$ASCEND_HOME_PATH/include" -L"$ASCEND_HOME_PATH/lib64" -l$library -lgraph
+    quietly "$folder/work/graph"
+  done
+done
 # Every header, under the strictest warnings.
 headers=$(cd "$home/include" && find . -name '*.h' | sort)
 sed 's/.*/#include <&>/' <<<"$headers" >"$folder/work/all.cc"
 quietly g++ -std=c++17 -pedantic -Wall -Wextra -Werror -I"$home/include" -fsyntax-only "$folder/work/all.cc"
-grep -vE '^./(reprise|atb)/' <<<"$headers" | sed 's/.*/#include <&>/' >"$folder/work/all.c"
+grep -vE '^./(reprise|atb|ge|graph|exe_graph|external|op_proto)/|^./all_ops.h' <<<"$headers" | sed 's/.*/#include <&>/' >"$folder/work/all.c"
 quietly gcc -std=c11 -pedantic -Wall -Wextra -Werror -I"$home/include" -fsyntax-only "$folder/work/all.c"
 
 cp -r "$here/plain" "$folder/work/make"

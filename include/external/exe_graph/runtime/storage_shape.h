@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Another name for exe_graph/runtime/storage_shape.h. */
+#ifndef REPRISE_EXTERNAL_EXE_GRAPH_RUNTIME_STORAGE_SHAPE_H_
+#define REPRISE_EXTERNAL_EXE_GRAPH_RUNTIME_STORAGE_SHAPE_H_
+
+#include "exe_graph/runtime/storage_shape.h"
+
+#endif  // REPRISE_EXTERNAL_EXE_GRAPH_RUNTIME_STORAGE_SHAPE_H_
