@@ -11,10 +11,8 @@
 namespace reprise::compiler {
 
 Rewriter::Rewriter(Graph& graph) : graph_(graph), uses_(graph.nodes.size()) {
-  names_.reserve(graph.nodes.size());
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     if (graph.at(id).is_removed) continue;
-    names_.insert(graph.at(id).name);
     Register(id);
   }
   for (uint32_t i = 0; i < graph.results.size(); ++i) {
@@ -148,6 +146,12 @@ void Rewriter::CopyOrderBefore(NodeId from, NodeId to) {
 // ---- Nodes ----
 
 std::string Rewriter::FreshName(std::string_view base) {
+  if (names_.empty()) {  // most passes of most graphs add nothing
+    names_.reserve(graph_.nodes.size());
+    for (const Node& node : graph_.nodes) {
+      if (!node.is_removed) names_.insert(node.name);
+    }
+  }
   std::string name(base);
   if (names_.find(name) == names_.end()) return name;
   uint32_t& number = numbers_[name];
@@ -328,6 +332,16 @@ bool WritesNothing(const opdef::GraphOp& op) {
   return std::none_of(op.outputs.begin(), op.outputs.end(), [](const auto& output) { return output.is_ref(); });
 }
 
+// Types without rows that do nothing beside their outputs.
+bool IsHarmless(std::string_view type) {
+  for (const std::string_view known :
+       {"Variable", "VariableV2", "ConstPlaceHolder", "FileConstant", "Switch", "Merge", "StopGradient",
+        "PreventGradient", "Snapshot", "GuaranteeConst", "PlaceholderWithDefault", "GatherShapes"}) {
+    if (type == known) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool IsPure(const Graph& graph, NodeId node) {
@@ -351,7 +365,8 @@ bool HasEffect(const Graph& graph, NodeId node) {
     }
     return false;
   }
-  return asked.op == nullptr || asked.op->repeatability == opdef::Repeatability::kEffect || !WritesNothing(*asked.op) ||
+  if (asked.op == nullptr) return !IsHarmless(asked.type);
+  return asked.op->repeatability == opdef::Repeatability::kEffect || !WritesNothing(*asked.op) ||
          HasNote(asked, "_input_mutable");
 }
 
@@ -365,6 +380,10 @@ void Compact(Graph& graph) {
     ++next;
   }
   graph.nodes.resize(next);
+  Renumber(graph, numbers);
+}
+
+void Renumber(Graph& graph, const std::vector<NodeId>& numbers) {
   const auto renumber = [&](NodeId& id) { id = id < numbers.size() ? numbers[id] : kNoNode; };
   for (Node& node : graph.nodes) {
     for (Input& input : node.inputs) renumber(input.source.node);

@@ -136,5 +136,7 @@ bool HasEffect(const Graph& graph, NodeId node);
 
 /// Removes nodes that are marked as removed, and numbers the others anew, in their order.
 void Compact(Graph& graph);
+/// For edges, inputs and results behind nodes that have moved: by old number the new one, kNoNode for removed ones.
+void Renumber(Graph& graph, const std::vector<NodeId>& numbers);
 
 }  // namespace reprise::compiler

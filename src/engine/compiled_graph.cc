@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "compiler/dump/dump.h"
 #include "engine/compile_cache.h"
 #include "engine/numbers.h"
 #include "engine/option_values.h"
@@ -135,6 +136,11 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::
   compiled->options_ = options;
   compiled->site_ = site;
   REPRISE_ASSIGN_OR_RETURN(compiled->compile_options_, CompileOptionsOf(options));
+  if (compiler::TheDumpSettings().is_on) {
+    compiled->compile_options_.passes.on_stage = [id = site.graph](compiler::Stage stage, const compiler::Graph& graph) {
+      DumpStage(graph, id, NameOf(stage));
+    };
+  }
   REPRISE_RETURN_IF_ERROR(CheckNodes(source, options));
 
   const size_t count = source.inputs.size();
@@ -180,10 +186,12 @@ Status CompiledGraph::Add(const std::vector<opdef::Shape>& shapes) {
   SetInputs(graph, shapes);
   REPRISE_ASSIGN_OR_RETURN(CompileCache cache, CompileCache::Open(options_, graph));
   if (std::unique_ptr<compiler::Graph> known = cache.Find()) graph = std::move(*known);
+  DumpStage(graph, site_.graph, "PreRunBegin");
   const CompileFunction replaced = g_compile;
   auto made = replaced != nullptr ? replaced(std::move(graph), compile_options_)
                                   : compiler::Executable::Compile(std::move(graph), compile_options_);
   if (!made.ok()) return As(kGraphPrerunFailed, kStageFailed, std::move(made).status());
+  DumpStage((*made)->graph(), site_.graph, "Build");
   if (!cache.was_found()) {
     ++g_compilations;
     cache.Keep((*made)->graph());

@@ -71,6 +71,30 @@ Status SizesOf(InferContext& call) {  // rule
   return call.SetRest(opdef::Shape{static_cast<int64_t>(x.rank())});
 }
 
+Status SizesOfEach(InferContext& call) {  // rule
+  const std::span<const InferTensor> tensors = call.List("x");
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    InferResult& sizes = call.outputs[0][i];
+    const opdef::Shape& shape = tensors[i].shape;
+    if (shape.has_rank()) sizes.value = shape.dims();
+    const Dim rank = shape.has_rank() ? Dim(static_cast<int64_t>(shape.rank())) : Dim::Unknown();
+    REPRISE_RETURN_IF_ERROR(call.Set(sizes, opdef::Shape{rank}));
+  }
+  return {};
+}
+
+Status RankOf(InferContext& call) {  // rule
+  const opdef::Shape& x = call.First().shape;
+  if (x.has_rank()) call.Out(0).value = {static_cast<int64_t>(x.rank())};
+  return call.SetRest({});
+}
+
+Status CountOf(InferContext& call) {  // rule
+  const opdef::Dim elements = call.First().shape.elements();
+  if (!elements.is_unknown()) call.Out(0).value = {elements};
+  return call.SetRest({});
+}
+
 Status LinSpace(InferContext& call) {  // rule
   REPRISE_ASSIGN_OR_RETURN(const Dim count, call.ValueInt("num"));
   if (count.is_number() && count.number() < 0) {

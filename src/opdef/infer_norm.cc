@@ -143,7 +143,10 @@ Status FirstDimScales(InferContext& call) {  // rule
   REPRISE_RETURN_IF_ERROR(
       call.Set(call.Out("quant_scale"), x.has_rank() && x.rank() != 0 ? Sizes{x[0]} : Sizes::Unknown(1)));
   constexpr int32_t kInt32 = 3;
-  if (call.Out(0).dtype != kInt32 || !x.has_rank() || x.rank() == 0) return call.SetRest(x);
+  constexpr int32_t kInt4 = 29;
+  InferResult& out = call.Out(0);
+  if (out.dtype == -1) out.dtype = out.wanted == kInt32 ? kInt32 : kInt4;
+  if (out.dtype != kInt32 || !x.has_rank() || x.rank() == 0) return call.SetRest(x);
   constexpr int64_t kNumbers = 8;  // of 4 bits in a word
   Sizes words = x;
   words.dims().back() = FloorDiv(x.back(), kNumbers);

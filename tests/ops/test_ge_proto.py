@@ -12,12 +12,12 @@ import torch
 BUILD = Path(__file__).resolve().parents[2] / "build" / "release"
 TORCH = Path(torch.__file__).parent / "lib"
 
+pytestmark = pytest.mark.skipif(not (BUILD / "bin" / "unit_compiler_graph").exists(), reason="the row release is not built")
+
 
 def test_models_beside_libtorch():
     """The library of PyTorch comes first in the order in which names are looked up."""
     program = BUILD / "bin" / "unit_compiler_graph"
-    if not program.exists():
-        pytest.skip("the row release has not been built")
     result = subprocess.run(
         [program, "--gtest_filter=ProtoPlugin.*:Wire.*"], capture_output=True, text=True, check=False, timeout=300,
         env={**os.environ, "LD_PRELOAD": str(TORCH / "libtorch_cpu.so"), "LD_LIBRARY_PATH": str(TORCH)},

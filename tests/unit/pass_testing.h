@@ -18,6 +18,17 @@
 
 namespace reprise::compiler::testing {
 
+/// Verified, with shapes worked out; graphs that are called, too.
+inline Status Check(Graph& graph) {
+  REPRISE_RETURN_IF_ERROR(Verify(graph));
+  opdef::Facts facts;
+  REPRISE_RETURN_IF_ERROR(InferShapes(graph, facts));
+  for (Node& node : graph.nodes) {
+    for (const auto& inner : node.graphs) REPRISE_RETURN_IF_ERROR(Check(*inner));
+  }
+  return {};
+}
+
 /// The graph of a text, verified and with shapes; null and a failed test where it is none.
 inline std::unique_ptr<Graph> Read(std::string_view text) {
   StatusOr<std::unique_ptr<Graph>> graph = FromText(text);
@@ -26,9 +37,7 @@ inline std::unique_ptr<Graph> Read(std::string_view text) {
     ADD_FAILURE() << status.detail().what << "\n" << status.detail().culprit << "\n" << text;
     return nullptr;
   }
-  opdef::Facts facts;
-  Status status = Verify(**graph);
-  if (status.ok()) status = InferShapes(**graph, facts);
+  const Status status = Check(**graph);
   if (status.ok()) return std::move(graph).value();
   ADD_FAILURE() << status.detail().what << "\n" << text;
   return nullptr;
@@ -85,10 +94,7 @@ inline PassRecord ExpectPass(std::string_view pass, std::string_view before, std
   EXPECT_TRUE(status.ok()) << status.detail().what;
   if (!status.ok()) return record;
   const std::string by_pass = Sorted(*graph);
-  status = Verify(*graph);
-  EXPECT_TRUE(status.ok()) << pass << ": " << status.detail().what << "\n" << ToText(*graph);
-  opdef::Facts facts;
-  if (status.ok()) status = InferShapes(*graph, facts);
+  status = Check(*graph);
   EXPECT_TRUE(status.ok()) << pass << ": " << status.detail().what << "\n" << ToText(*graph);
   EXPECT_EQ(by_pass, Sorted(*graph)) << pass << " left types or shapes that inference does not find";
   EXPECT_EQ(by_pass, Sorted(*wanted)) << pass;

@@ -12,5 +12,48 @@ Status Prune(Graph& graph, PassContext& context);
 
 // remove.cc
 Status RemoveIdentity(Graph& graph, PassContext& context);
+Status RemoveMarkers(Graph& graph, PassContext& context);
+Status RemoveDropout(Graph& graph, PassContext& context);
+Status RemoveAsserts(Graph& graph, PassContext& context);
+Status RemoveSingleSums(Graph& graph, PassContext& context);
+Status RemoveUselessOrder(Graph& graph, PassContext& context);
+
+// fold.cc
+Status FoldConstants(Graph& graph, PassContext& context);
+Status FoldDimensions(Graph& graph, PassContext& context);
+Status ReplaceEmpty(Graph& graph, PassContext& context);
+
+// merge.cc
+Status MergeSubexpressions(Graph& graph, PassContext& context);
+Status MergeConstants(Graph& graph, PassContext& context);
+
+// casts.cc
+Status RemoveCasts(Graph& graph, PassContext& context);
+/// Whether a type of numbers holds every value of another one exactly.
+bool HoldsAll(int32_t wide, int32_t narrow);
+
+// transposes.cc
+Status RemoveUnchangedTransposes(Graph& graph, PassContext& context);
+Status ReplaceUnitTransposes(Graph& graph, PassContext& context);
+Status RemoveSymmetricTransforms(Graph& graph, PassContext& context);
+Status JoinTransforms(Graph& graph, PassContext& context);
+
+// reshapes.cc
+Status RemoveIdleReshapes(Graph& graph, PassContext& context);
+Status RemoveReshapes(Graph& graph, PassContext& context);
+Status AdjustDims(Graph& graph, PassContext& context);
+
+// branches.cc
+Status RemoveDeadBranches(Graph& graph, PassContext& context);
+
+// memory_order.cc
+Status OrderWrites(Graph& graph, PassContext& context);
+
+// tensor_moves.cc
+Status RemoveTensorMoves(Graph& graph, PassContext& context);
+
+// memory_guards.cc
+Status GuardMemory(Graph& graph, PassContext& context);
+Status MarkInPlace(Graph& graph, PassContext& context);
 
 }  // namespace reprise::compiler

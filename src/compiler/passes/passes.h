@@ -18,6 +18,7 @@
 
 #include "base/status.h"
 #include "compiler/graph.h"
+#include "compiler/order.h"
 
 namespace reprise::compiler {
 
@@ -67,6 +68,7 @@ struct PassOptions {
   std::vector<std::string> disabled;  ///< ge.disableOptimizations
   Switches graph_fusions;             ///< ge.fusionSwitchFile, GraphFusion
   Switches buffer_fusions;            ///< ge.fusionSwitchFile, UBFusion
+  OrderMode order = OrderMode::kStable;   ///< ge.topoSortingMode
   std::vector<uint32_t> scratch_inputs;
   std::vector<std::pair<uint32_t, uint32_t>> shared_inputs;
   std::function<void(Stage, const Graph&)> on_stage;  ///< behind each stage, also when it changed nothing; may be empty
@@ -100,13 +102,15 @@ struct Pass {
 std::span<const Pass> Passes();
 /// The pass of a name, or null. Where it runs in several stages, the first.
 const Pass* FindPass(std::string_view name);
+/// Whether ge.disableOptimizations takes the name.
+bool CanBeDisabled(std::string_view name);
 /// Whether these options let the pass run.
 bool IsAdmitted(const Pass& pass, const PassOptions& options);
 
 using PassRecords = std::map<std::string, PassRecord, std::less<>>;
 
 /// Runs what the options admit. The graph is verified and inferred again behind each stage that changed it, and
-/// compacted at the end. `records` may be null.
+/// sorted at the end. `records` may be null.
 Status RunPasses(Graph& graph, const PassOptions& options, PassRecords* records);
 /// Runs one pass once, whatever the options say of it.
 Status RunPass(const Pass& pass, Graph& graph, const PassOptions& options, PassRecord* record);

@@ -37,11 +37,6 @@ const bool* FindSwitch(const Switches& switches, std::string_view name) {
   return found != switches.end() ? &found->second : nullptr;
 }
 
-// The only names that ge.disableOptimizations takes.
-bool CanBeDisabled(std::string_view name) {
-  return name == "RemoveSameConstPass" || name == "ConstantFoldingPass" || name == "TransOpWithoutReshapeFusionPass";
-}
-
 void Collect(Graph& graph, std::set<const Graph*>& seen, std::vector<Graph*>& graphs) {
   if (!seen.insert(&graph).second) return;
   graphs.push_back(&graph);
@@ -65,11 +60,12 @@ class Runner {
       : graph_(graph), options_(options), records_(records) {}
 
   Status Run() {
+    REPRISE_RETURN_IF_ERROR(Infer());
     for (size_t stage = 0; stage < kStages.size(); ++stage) {
       REPRISE_RETURN_IF_ERROR(RunStage(static_cast<Stage>(stage)));
       if (options_.on_stage) options_.on_stage(static_cast<Stage>(stage), graph_);
     }
-    for (Graph* graph : AllGraphs(graph_)) Compact(*graph);
+    for (Graph* graph : AllGraphs(graph_)) REPRISE_RETURN_IF_ERROR(Sort(*graph, options_.order));
     Tell();
     return {};
   }
@@ -108,11 +104,14 @@ class Runner {
     return now.changed != 0;
   }
 
+  Status Infer() {
+    for (Graph* graph : AllGraphs(graph_)) REPRISE_RETURN_IF_ERROR(InferShapes(*graph, facts_));
+    return {};
+  }
+
   Status Check(Stage stage) {
     Status status = Verify(graph_);
-    for (Graph* graph : AllGraphs(graph_)) {
-      if (status.ok()) status = InferShapes(*graph, facts_);
-    }
+    if (status.ok()) status = Infer();
     if (status.ok()) return {};
     Status::Detail detail = status.detail();
     detail.what = fmt::format("behind the passes of {}: {}", NameOf(stage), detail.what);
@@ -141,6 +140,10 @@ class Runner {
 };
 
 }  // namespace
+
+bool CanBeDisabled(std::string_view name) {
+  return name == "RemoveSameConstPass" || name == "ConstantFoldingPass" || name == "TransOpWithoutReshapeFusionPass";
+}
 
 std::string_view NameOf(Stage stage) { return kStages[static_cast<size_t>(stage)].name; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Why operators of the specification's first ranks have no steps.
+// Why operators of the specification's first ranks have no steps. scripts/gen_graph_ops.py reads the table, too.
 #include <algorithm>
 #include <array>
 
@@ -25,7 +25,7 @@ constexpr NamedReason kText = {"gives or takes text, which is no memory of a dev
                                "print tensors outside of the graph"};
 constexpr NamedReason kStates = {"has no published formula of its states and modes",
                                  "use MaskedCausalConv1d, or Conv2D and a state of your own"};
-constexpr NamedReason kPieces = {"has no published formula",
+constexpr NamedReason kPieces = {"has no published formula that settles its scales and caches",
                                  "use AscendAntiQuantV2, RotaryPositionEmbedding and ScatterPaKvCache"};
 
 // In the order of the alphabet.

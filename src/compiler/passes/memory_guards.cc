@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Copies that keep writers away from what others read, and marks of nodes that may write over an input.
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+
+#include "compiler/passes/functions.h"
+#include "compiler/passes/writes.h"
+#include "compiler/rewrite.h"
+
+namespace reprise::compiler {
+namespace {
+
+bool IsConstantMemory(const Node& node) {
+  return node.kind == NodeKind::kConstant || node.type == "ConstPlaceHolder" || node.type == "FileConstant";
+}
+bool IsVariable(const Node& node) { return node.type == "Variable" || node.type == "VariableV2"; }
+bool IsLoop(const Node& node) { return node.type == "While" || node.type == "For"; }
+
+class Guards {
+ public:
+  Guards(Graph& graph, PassContext& context) : graph_(graph), context_(context), rewriter_(graph) {}
+
+  void Run() {
+    const auto count = static_cast<NodeId>(graph_.nodes.size());
+    for (NodeId id = 0; id < count; ++id) {
+      if (!graph_.at(id).is_removed) GuardInputs(id);
+    }
+    GuardResults();
+  }
+
+ private:
+  void GuardInputs(NodeId id) {
+    // Loops and collectives use their inputs up: a reader beside them must not see that.
+    const bool uses_up = IsLoop(graph_.at(id)) || HasNote(graph_.at(id), "_input_mutable");
+    std::vector<uint32_t> changed = ChangedInputs(graph_, id);
+    if (IsLoop(graph_.at(id))) {
+      for (uint32_t i = 0; i < graph_.at(id).inputs.size(); ++i) changed.push_back(i);
+    }
+    for (const uint32_t input : changed) {
+      const Port source = graph_.at(id).inputs[input].source;
+      if (!source.is_set()) continue;
+      const Node& producer = graph_.at(source.node);
+      bool has_conflict = IsConstantMemory(producer);
+      if (uses_up) {
+        has_conflict = has_conflict || IsVariable(producer) || rewriter_.UseCount(source) > 1 || IsWritten(source);
+      }
+      if (has_conflict) Protect({id, input});
+    }
+  }
+
+  // The output is the input of its node.
+  bool IsWritten(Port port) const {
+    for (const auto& pair : WrittenInputs(graph_, port.node)) {
+      if (pair.second == port.output) return true;
+    }
+    return false;
+  }
+
+  // An input of the graph that is a result of another index would be read and written at once by callers that swap.
+  void GuardResults() {
+    std::unordered_map<NodeId, uint32_t> index_of;
+    for (uint32_t i = 0; i < graph_.inputs.size(); ++i) index_of.emplace(graph_.inputs[i], i);
+    for (uint32_t i = 0; i < graph_.results.size(); ++i) {
+      const auto found = index_of.find(graph_.results[i].node);
+      if (found != index_of.end() && found->second != i) Protect({kNoNode, i});
+    }
+  }
+
+  void Protect(Use use) {
+    Node copy;
+    const Port source = use.is_result() ? graph_.results[use.index] : graph_.at(use.node).inputs[use.index].source;
+    copy.name = graph_.at(source.node).name + "_copy";
+    copy.type = "Identity";
+    copy.op = opdef::FindGraphOp(copy.type);
+    copy.inputs.push_back({"x", {}});
+    copy.outputs.push_back({"y", {}});
+    copy.notes["_cannot_be_deleted"] = true;
+    copy.notes["no_need_constant_folding"] = true;
+    rewriter_.InsertOnEdge(use, std::move(copy));
+    context_.Changed();
+  }
+
+  Graph& graph_;
+  PassContext& context_;
+  Rewriter rewriter_;
+};
+
+// Operators whose kernels read an element of each input before they write the one at its place.
+constexpr std::array kElementwise = {
+    "Abs",     "Acos",     "Add",     "AddV2",   "Adds",    "Asin",    "Atan",    "Axpy",    "Ceil",     "Cos",
+    "Cosh",    "Div",      "Elu",     "Erf",     "Exp",     "Expm1",   "FastGelu", "Floor",  "Gelu",     "GeluV2",
+    "HardSwish", "LeakyRelu", "Log",  "Log1p",   "Maximum", "Minimum", "Mul",     "Muls",    "Neg",      "Pow",
+    "RealDiv", "Reciprocal", "Relu",  "Rsqrt",   "Sigmoid", "Sign",    "Sin",     "Sinh",    "Softplus", "Sqrt",
+    "Square",  "Sub",      "Swish",   "Tan",     "Tanh"};
+
+bool IsElementwise(std::string_view type) {
+  return std::find(kElementwise.begin(), kElementwise.end(), type) != kElementwise.end();
+}
+
+}  // namespace
+
+Status GuardMemory(Graph& graph, PassContext& context) {
+  Guards(graph, context).Run();
+  return {};
+}
+
+Status MarkInPlace(Graph& graph, PassContext& context) {
+  Rewriter rewriter(graph);
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    Node& node = graph.at(id);
+    if (node.is_removed || node.outputs.size() != 1) continue;
+    node.notes.erase("_inplace_support_input_index");
+    if (!IsElementwise(node.type)) continue;
+    const Tensor& result = node.outputs[0].tensor;
+    for (uint32_t i = 0; i < node.inputs.size(); ++i) {
+      const Port source = node.inputs[i].source;
+      if (!source.is_set()) continue;
+      const Node& producer = graph.at(source.node);
+      const Tensor& tensor = graph.TensorOf(source);
+      if (tensor.dtype != result.dtype || tensor.shape != result.shape || !tensor.shape.is_static()) continue;
+      if (producer.kind == NodeKind::kData || IsConstantMemory(producer) || IsVariable(producer)) continue;
+      if (!rewriter.HasOneReader(source)) continue;
+      node.notes["_inplace_support_input_index"] = static_cast<int64_t>(i);
+      context.Changed();
+      break;
+    }
+  }
+  return {};
+}
+
+}  // namespace reprise::compiler
