@@ -18,7 +18,9 @@ ge::Status Begin(const char* api, const AscendStringMap& options) {
   return static_cast<ge::Status>(Api(api, [&] { return engine::Initialize(OptionsOf(options)); }));
 }
 
-ge::Status End(const char* api) { return static_cast<ge::Status>(Api(api, [] { return engine::Finalize(); })); }
+ge::Status End(const char* api) {
+  return static_cast<ge::Status>(Api(api, [] { return engine::Finalize(); }));
+}
 
 }  // namespace
 

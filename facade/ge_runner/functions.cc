@@ -105,9 +105,10 @@ ge::Status GEStreamAllocationSummaryGetPhysicalStreamNums(const ge::CompiledGrap
 }
 ge::Status GEStreamAllocationSummaryGetHcclFollowedStreamNums(
     const ge::CompiledGraphSummary& summary, std::map<ge::AscendString, std::vector<int64_t>>& numbers) {
-  return ForEachStream(
-      "GEStreamAllocationSummaryGetHcclFollowedStreamNums", summary, numbers,
-      [](const ge::LogicalStreamAllocationInfo& info) { return static_cast<int64_t>(info.GetHcclFollowedStreamNum()); });
+  return ForEachStream("GEStreamAllocationSummaryGetHcclFollowedStreamNums", summary, numbers,
+                       [](const ge::LogicalStreamAllocationInfo& info) {
+                         return static_cast<int64_t>(info.GetHcclFollowedStreamNum());
+                       });
 }
 ge::Status GEStreamAllocationSummaryGetAllNodes(
     const ge::CompiledGraphSummary& summary,

@@ -48,7 +48,8 @@ void Describe(gert::Tensor& tensor, int32_t dtype, const std::vector<int64_t>& s
   }
 }
 
-void Hand(gert::Tensor& tensor, void* data, size_t bytes, std::shared_ptr<void> owner, gert::TensorPlacement placement) {
+void Hand(gert::Tensor& tensor, void* data, size_t bytes, std::shared_ptr<void> owner,
+          gert::TensorPlacement placement) {
   tensor.SetData(gert::TensorData(new Held{data, std::move(owner)}, &Manage, bytes, placement));
 }
 

@@ -27,7 +27,9 @@ Session::~Session() {
   });
 }
 
-ge::Status Session::AddGraph(uint32_t graph_id, const Graph& graph) { return AddGraph(graph_id, graph, AscendStringMap()); }
+ge::Status Session::AddGraph(uint32_t graph_id, const Graph& graph) {
+  return AddGraph(graph_id, graph, AscendStringMap());
+}
 ge::Status Session::AddGraph(uint32_t graph_id, const Graph& graph, const AscendStringMap& options) {
   return AddGraphTo(session_id_, "ge::Session::AddGraph", graph_id, graph, options, false);
 }
@@ -38,7 +40,8 @@ ge::Status Session::AddGraphWithCopy(uint32_t graph_id, const Graph& graph, cons
   return AddGraphTo(session_id_, "ge::Session::AddGraphWithCopy", graph_id, graph, options, true);
 }
 ge::Status Session::RemoveGraph(uint32_t graph_id) {
-  return OnSession(session_id_, "ge::Session::RemoveGraph", [&](engine::Session& s) { return s.RemoveGraph(graph_id); });
+  return OnSession(session_id_, "ge::Session::RemoveGraph",
+                   [&](engine::Session& s) { return s.RemoveGraph(graph_id); });
 }
 
 ge::Status Session::CompileGraph(uint32_t graph_id) {

@@ -37,7 +37,8 @@ Status GeSession::AddGraphClone(uint32_t graph_id, const Graph& graph, const Asc
   return AddGraphTo(session_id_, "ge::GeSession::AddGraphClone", graph_id, graph, options, true);
 }
 Status GeSession::RemoveGraph(uint32_t graph_id) {
-  return OnSession(session_id_, "ge::GeSession::RemoveGraph", [&](engine::Session& s) { return s.RemoveGraph(graph_id); });
+  return OnSession(session_id_, "ge::GeSession::RemoveGraph",
+                   [&](engine::Session& s) { return s.RemoveGraph(graph_id); });
 }
 
 Status GeSession::CompileGraph(uint32_t graph_id) {

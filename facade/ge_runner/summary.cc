@@ -111,10 +111,9 @@ Status CompiledGraphSummary::GetEventNum(size_t& num) const {
               [](const engine::Summary& s) { return s.event_count; });
 }
 Status CompiledGraphSummary::GetOutputShapes(std::vector<ge::Shape>& shapes) const {
-  return Tell("ge::CompiledGraphSummary::GetOutputShapes", data_->summary(), "shapes of outputs", shapes,
-              [](const engine::Summary& s) {
-                return std::vector<ge::Shape>(s.output_shapes.begin(), s.output_shapes.end());
-              });
+  return Tell(
+      "ge::CompiledGraphSummary::GetOutputShapes", data_->summary(), "shapes of outputs", shapes,
+      [](const engine::Summary& s) { return std::vector<ge::Shape>(s.output_shapes.begin(), s.output_shapes.end()); });
 }
 Status CompiledGraphSummary::GetOutputDtypes(std::vector<ge::DataType>& dtypes) const {
   return Tell("ge::CompiledGraphSummary::GetOutputDtypes", data_->summary(), "types of outputs", dtypes,

@@ -45,8 +45,8 @@ class ProgramAllocator final : public engine::ExternalAllocator {
 std::vector<engine::InputTensor> InputsOf(const std::vector<ge::Tensor>& tensors) {
   std::vector<engine::InputTensor> inputs;
   for (const ge::Tensor& tensor : tensors) {
-    inputs.push_back({const_cast<uint8_t*>(tensor.GetData()), tensor.GetSize(),
-                      {TypeOf(tensor.GetDataType()), ShapeOf(tensor)}});
+    inputs.push_back(
+        {const_cast<uint8_t*>(tensor.GetData()), tensor.GetSize(), {TypeOf(tensor.GetDataType()), ShapeOf(tensor)}});
   }
   return inputs;
 }

@@ -117,13 +117,12 @@ ge::Status GeSessionExecuteGraphWithStreamAsync(ge::Session& session, uint32_t g
 ge::Status GeSessionGraphDebugJSONPrint(const ge::Session& session, uint32_t graph_id, uint32_t flags,
                                         ge::AscendString& json);
 /* The prototype of an operator: names with kinds, in the order of the declaration. */
-ge::Status GetRegisteredIrDef(const char* op_type,
-                              std::vector<std::pair<ge::AscendString, ge::AscendString>>& inputs,
+ge::Status GetRegisteredIrDef(const char* op_type, std::vector<std::pair<ge::AscendString, ge::AscendString>>& inputs,
                               std::vector<std::pair<ge::AscendString, ge::AscendString>>& outputs,
                               std::vector<std::pair<ge::AscendString, ge::AscendString>>& attrs);
 /* By name of graph, one entry for each logical stream. */
-ge::Status GEStreamAllocationSummaryGetStringInfos(
-    const ge::CompiledGraphSummary& summary, std::map<ge::AscendString, std::vector<ge::AscendString>>& infos);
+ge::Status GEStreamAllocationSummaryGetStringInfos(const ge::CompiledGraphSummary& summary,
+                                                   std::map<ge::AscendString, std::vector<ge::AscendString>>& infos);
 ge::Status GEStreamAllocationSummaryGetLogicalStreamIds(const ge::CompiledGraphSummary& summary,
                                                         std::map<ge::AscendString, std::vector<int64_t>>& ids);
 ge::Status GEStreamAllocationSummaryGetUsrStreamLabels(

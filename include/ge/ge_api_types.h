@@ -57,10 +57,7 @@ const char* const DETERMINISTIC = "ge.deterministic";
 const char* const EXTERNAL_WEIGHT = "ge.externalWeight";
 const char* const kDynamicDims = "ge.dynamicDims";
 
-enum class MemoryType : std::int64_t {
-  MEMORY_TYPE_DEFAULT,
-  MEMORY_TYPE_P2P
-};
+enum class MemoryType : std::int64_t { MEMORY_TYPE_DEFAULT, MEMORY_TYPE_P2P };
 
 struct InputTensorInfo {
   uint32_t data_type;

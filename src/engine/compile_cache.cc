@@ -77,6 +77,14 @@ std::string TimeStamp() {
 
 }  // namespace
 
+StatusOr<std::string> ModelOf(const compiler::Graph& optimised) {
+  compiler::Graph graph = optimised;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {  // graphs that come from no model do not number them
+    graph.at(graph.inputs[i]).attributes["index"] = static_cast<int64_t>(i);
+  }
+  return compiler::ExportBytes(graph, {.completes = true});
+}
+
 StatusOr<CompileCache> CompileCache::Open(const OptionSet& options, const compiler::Graph& source) {
   CompileCache cache;
   const std::string folder(options.Get("ge.graph_compiler_cache_dir"));
@@ -84,7 +92,8 @@ StatusOr<CompileCache> CompileCache::Open(const OptionSet& options, const compil
   if (folder.empty() || key.empty()) return cache;
   struct stat entry {};
   if (stat(folder.c_str(), &entry) != 0 || !S_ISDIR(entry.st_mode)) {
-    return Fail(kGraphPrerunFailed, kBadValue, fmt::format("ge.graph_compiler_cache_dir is \"{}\", which is no folder", folder))
+    return Fail(kGraphPrerunFailed, kBadValue,
+                fmt::format("ge.graph_compiler_cache_dir is \"{}\", which is no folder", folder))
         .Culprit("option ge.graph_compiler_cache_dir")
         .Hint("make the folder first");
   }
@@ -105,7 +114,8 @@ std::unique_ptr<compiler::Graph> CompileCache::Find() {
   if (graph == nullptr) {
     Warn(fmt::format("compiled graph {} is not used, and compiled anew: {}", PathOf(entry->file), reason));
   } else if (IsCacheDebugged(PathOf("cache.conf"))) {
-    Warn(fmt::format("compiled graph {} fits; it is compiled anew because cache.conf asks for it", PathOf(entry->file)));
+    Warn(
+        fmt::format("compiled graph {} fits; it is compiled anew because cache.conf asks for it", PathOf(entry->file)));
     return nullptr;
   }
   was_found_ = graph != nullptr;
@@ -147,7 +157,7 @@ void CompileCache::Keep(const compiler::Graph& optimised) const {
 }
 
 Status CompileCache::Write(const compiler::Graph& optimised) const {
-  REPRISE_ASSIGN_OR_RETURN(const std::string bytes, compiler::ExportBytes(optimised, {.completes = true}));
+  REPRISE_ASSIGN_OR_RETURN(const std::string bytes, ModelOf(optimised));
   const FileLock lock(PathOf(key_ + ".lock"));
   const std::string file = fmt::format("{}_{}.om", key_, TimeStamp());
   const std::string head = fmt::format("{}, \"checksum\": \"{:016x}\"}}\n", fits_, HashOf(bytes));
@@ -158,13 +168,15 @@ Status CompileCache::Write(const compiler::Graph& optimised) const {
     REPRISE_RETURN_IF_ERROR(WriteTextFile(fresh, text));
     if (std::rename(fresh.c_str(), path.c_str()) == 0) return {};
     std::remove(fresh.c_str());
-    return Error(kWriteFile, fmt::format("\"{}\" cannot be replaced", path)).Hint("check the permissions of the folder");
+    return Error(kWriteFile, fmt::format("\"{}\" cannot be replaced", path))
+        .Hint("check the permissions of the folder");
   };
   REPRISE_RETURN_IF_ERROR(replace(file, head + bytes));
   std::vector<CacheEntry> entries = ReadCacheIndex(PathOf(key_ + ".idx"));
   std::erase_if(entries, [&](const CacheEntry& entry) {
     if (entry.key != key_) return false;
-    if (entry.file != file && entry.file.starts_with(key_ + "_") && entry.file.find('/') == std::string::npos) std::remove(PathOf(entry.file).c_str());
+    if (entry.file != file && entry.file.starts_with(key_ + "_") && entry.file.find('/') == std::string::npos)
+      std::remove(PathOf(entry.file).c_str());
     return true;
   });
   entries.push_back({key_, file});

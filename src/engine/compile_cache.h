@@ -20,6 +20,9 @@
 
 namespace reprise::engine {
 
+/// A compiled graph as a model.
+StatusOr<std::string> ModelOf(const compiler::Graph& optimised);
+
 /// The cache of one compilation; without the two options one that never finds and never keeps.
 class CompileCache {
  public:

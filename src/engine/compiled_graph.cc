@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "compiler/dump/dump.h"
 #include "engine/compile_cache.h"
 #include "engine/numbers.h"
 #include "engine/option_values.h"
@@ -76,15 +77,12 @@ StatusOr<compiler::CompileOptions> CompileOptionsOf(const OptionSet& options) {
   result.reuses_memory = !options.Is("ge.exec.disableReuseMemory", "1");
   result.has_single_stream = options.Is("ge.enableSingleStream", "true");
   REPRISE_ASSIGN_OR_RETURN(result.passes, PassOptionsOf(options));
-  REPRISE_ASSIGN_OR_RETURN(
-      result.scratch_inputs,
-      IndexesOf("ge.exec.inputReuseMemIndexes", options.Get("ge.exec.inputReuseMemIndexes"), ','));
-  REPRISE_ASSIGN_OR_RETURN(
-      result.scratch_outputs,
-      IndexesOf("ge.exec.outputReuseMemIndexes", options.Get("ge.exec.outputReuseMemIndexes"), ','));
-  REPRISE_ASSIGN_OR_RETURN(
-      result.shared_inputs,
-      IndexPairsOf("ge.exec.outputReuseInputMemIndexes", options.Get("ge.exec.outputReuseInputMemIndexes")));
+  REPRISE_ASSIGN_OR_RETURN(result.scratch_inputs,
+                           IndexesOf("ge.exec.inputReuseMemIndexes", options.Get("ge.exec.inputReuseMemIndexes"), ','));
+  REPRISE_ASSIGN_OR_RETURN(result.scratch_outputs, IndexesOf("ge.exec.outputReuseMemIndexes",
+                                                             options.Get("ge.exec.outputReuseMemIndexes"), ','));
+  REPRISE_ASSIGN_OR_RETURN(result.shared_inputs, IndexPairsOf("ge.exec.outputReuseInputMemIndexes",
+                                                              options.Get("ge.exec.outputReuseInputMemIndexes")));
   result.passes.scratch_inputs = result.scratch_inputs;
   result.passes.shared_inputs = result.shared_inputs;
   return result;
@@ -138,6 +136,11 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::
   compiled->options_ = options;
   compiled->site_ = site;
   REPRISE_ASSIGN_OR_RETURN(compiled->compile_options_, CompileOptionsOf(options));
+  if (compiler::TheDumpSettings().is_on) {
+    compiled->compile_options_.passes.on_stage = [id = site.graph](compiler::Stage stage, const compiler::Graph& graph) {
+      DumpStage(graph, id, NameOf(stage));
+    };
+  }
   REPRISE_RETURN_IF_ERROR(CheckNodes(source, options));
 
   const size_t count = source.inputs.size();
@@ -183,10 +186,12 @@ Status CompiledGraph::Add(const std::vector<opdef::Shape>& shapes) {
   SetInputs(graph, shapes);
   REPRISE_ASSIGN_OR_RETURN(CompileCache cache, CompileCache::Open(options_, graph));
   if (std::unique_ptr<compiler::Graph> known = cache.Find()) graph = std::move(*known);
+  DumpStage(graph, site_.graph, "PreRunBegin");
   const CompileFunction replaced = g_compile;
   auto made = replaced != nullptr ? replaced(std::move(graph), compile_options_)
                                   : compiler::Executable::Compile(std::move(graph), compile_options_);
   if (!made.ok()) return As(kGraphPrerunFailed, kStageFailed, std::move(made).status());
+  DumpStage((*made)->graph(), site_.graph, "Build");
   if (!cache.was_found()) {
     ++g_compilations;
     cache.Keep((*made)->graph());
@@ -201,8 +206,7 @@ Status CompiledGraph::Add(const std::vector<opdef::Shape>& shapes) {
 }
 
 Status CompiledGraph::AddGears(const std::vector<opdef::Shape>& shapes) {
-  REPRISE_ASSIGN_OR_RETURN(const Gears gears,
-                           GearsOf(options_.Get("ge.inputShape"), options_.Get("ge.dynamicDims")));
+  REPRISE_ASSIGN_OR_RETURN(const Gears gears, GearsOf(options_.Get("ge.inputShape"), options_.Get("ge.dynamicDims")));
   has_gears_ = true;
   std::vector<const std::vector<int64_t>*> named(shapes.size(), nullptr);
   size_t found = 0;
@@ -244,7 +248,7 @@ StatusOr<Variant*> CompiledGraph::Choose(std::span<const InputMeta> inputs) {
   }
   std::vector<std::string> texts;
   for (const InputMeta& input : inputs) texts.push_back(fmt::format("[{}]", fmt::join(input.shape, ", ")));
-  if (has_gears_) {
+  if (has_gears_ && !options_.Is("ge.compileHybridMode", "1")) {
     return Fail(kParamInvalid, kBadInput,
                 fmt::format("the shapes {} are those of no gear: {}", fmt::join(texts, ", "),
                             options_.Get("ge.dynamicDims")))
@@ -255,9 +259,9 @@ StatusOr<Variant*> CompiledGraph::Choose(std::span<const InputMeta> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const opdef::Shape& own = InputOf(source_, i).shape;
     if (!Fits(own, inputs[i].shape)) return DoesNotFit(source_, i, inputs[i].shape, "the run's");
-    shapes.push_back(own.is_static() ? own : opdef::Shape::Of(inputs[i].shape));
+    shapes.push_back(own.is_static() || has_gears_ ? own : opdef::Shape::Of(inputs[i].shape));
   }
-  REPRISE_RETURN_IF_ERROR(Add(shapes));
+  REPRISE_RETURN_IF_ERROR(Add(shapes));  // beside gears: one for all other shapes
   if (variants_.size() > kMostSpecialised) variants_.erase(variants_.begin() + 1);
   return &variants_.back();
 }
@@ -272,8 +276,7 @@ void CompiledGraph::Summarise() {
   summary_.needs.constants = 0;
   for (const Variant& variant : variants_) {
     summary_.needs.constants += variant.executable->needs().constants;
-    summary_.needs.fixed_features =
-        std::max(summary_.needs.fixed_features, variant.executable->needs().fixed_features);
+    summary_.needs.fixed_features = std::max(summary_.needs.fixed_features, variant.executable->needs().fixed_features);
   }
   summary_.is_refreshable = options_.Is("ge.featureBaseRefreshable", "1");
   summary_.stream_count = executable.streams();

@@ -74,7 +74,7 @@ class CompiledGraph {
 
 /// In place of compiler::Executable::Compile, for tests of what is around it; null: that again.
 using CompileFunction = StatusOr<std::shared_ptr<compiler::Executable>> (*)(compiler::Graph,
-                                                                          const compiler::CompileOptions&);
+                                                                            const compiler::CompileOptions&);
 void SetCompileFunction(CompileFunction function);
 /// How many executables were compiled so far, not taken from a cache.
 uint64_t CountOfCompilations();

@@ -42,7 +42,8 @@ StatusOr<Memory> TakeMemory(const AllocatorPtr& allocator, uint64_t bytes, void*
       if (block.handle != nullptr) allocator->Free(block.handle);
       return NoMemory(bytes, "the registered allocator of the stream", "let its Malloc return a block");
     }
-    return Memory{block.address, std::shared_ptr<void>(block.handle, [allocator](void* handle) { allocator->Free(handle); })};
+    return Memory{block.address,
+                  std::shared_ptr<void>(block.handle, [allocator](void* handle) { allocator->Free(handle); })};
   }
   try {
     void* const address = device_memory::Allocate(bytes, stream);

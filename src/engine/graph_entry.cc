@@ -51,7 +51,7 @@ void GraphEntry::Remove() {
 }
 
 void GraphEntry::Unload() {
-  if (last_stream_ != nullptr) WaitForStream(last_stream_);
+  for (void* stream : streams_) WaitForStream(stream);
   std::shared_ptr<CompiledGraph> compiled;
   {
     MutexLock lock(mutex_);
@@ -143,14 +143,14 @@ Status GraphEntry::Load(const OptionMap& options, void* stream, const AllocatorP
   const size_t inputs = graph_->inputs.size();
   const bool is_static = compiled->summary().is_static;
   REPRISE_ASSIGN_OR_RETURN(auto frozen, FrozenInputsOf(value("ge.exec.frozenInputIndexes"), inputs, !is_static));
-  REPRISE_ASSIGN_OR_RETURN(
-      std::vector<uint32_t> hosts,
-      IndexesOf("ge.exec.hostInputIndexes", value("ge.exec.hostInputIndexes"), ';'));
+  REPRISE_ASSIGN_OR_RETURN(std::vector<uint32_t> hosts,
+                           IndexesOf("ge.exec.hostInputIndexes", value("ge.exec.hostInputIndexes"), ';'));
   for (const uint32_t host : hosts) {
     if (host < inputs && !frozen.contains(host)) continue;
     return Fail(kParamInvalid, kBadValue,
                 host < inputs ? fmt::format("input {} is named by ge.exec.hostInputIndexes and by "
-                                            "ge.exec.frozenInputIndexes", host)
+                                            "ge.exec.frozenInputIndexes",
+                                            host)
                               : fmt::format("ge.exec.hostInputIndexes names input {} of {}", host, inputs))
         .Culprit("option ge.exec.hostInputIndexes")
         .Hint("name each input of the graph in one of the two options");
@@ -159,7 +159,8 @@ Status GraphEntry::Load(const OptionMap& options, void* stream, const AllocatorP
     const opdef::Shape& shape = compiled->variants().front().inputs[index];
     if (is_static || shape.is_static()) continue;
     return Fail(kParamInvalid, kBadValue,
-                fmt::format("ge.exec.frozenInputIndexes names input {}, whose shape {} is not known", index, shape.text()))
+                fmt::format("ge.exec.frozenInputIndexes names input {}, whose shape {} is not known", index,
+                            shape.text()))
         .Culprit("option ge.exec.frozenInputIndexes")
         .Hint("freeze only inputs whose sizes are known");
   }
@@ -202,8 +203,8 @@ Status GraphEntry::ApplyBases(Variant& variant) {
   compiler::Executable& executable = *variant.executable;
   if (!executable.is_static()) return {};
   if (const_base_ != nullptr) {
-    REPRISE_RETURN_IF_ERROR(executable.SetConstants(static_cast<char*>(const_base_) + variant.constants_at,
-                                                    executable.needs().constants));
+    REPRISE_RETURN_IF_ERROR(
+        executable.SetConstants(static_cast<char*>(const_base_) + variant.constants_at, executable.needs().constants));
   }
   if (feature_base_ != nullptr) REPRISE_RETURN_IF_ERROR(executable.SetFeatures(feature_base_, feature_bytes_));
   return {};

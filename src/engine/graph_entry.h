@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -134,11 +135,11 @@ class GraphEntry : public std::enable_shared_from_this<GraphEntry> {
   void* const_base_ = nullptr;
   void* feature_base_ = nullptr;
   uint64_t feature_bytes_ = 0;
-  std::vector<Memory> regions_;            ///< of the external allocator
+  std::vector<Memory> regions_;              ///< of the external allocator
   std::vector<std::shared_ptr<void>> kept_;  ///< what queued runs may still use
   std::map<uint32_t, FrozenInput> frozen_;
   std::vector<uint32_t> host_inputs_;
-  void* last_stream_ = nullptr;
+  std::set<void*> streams_;  ///< on which it ran
 };
 
 }  // namespace reprise::engine

@@ -24,7 +24,9 @@ Status NotStatic(const std::string& name) {
 Status GraphEntry::SetConstBase(const void* base, uint64_t bytes) {
   MutexLock lock(mutex_);
   REPRISE_RETURN_IF_ERROR(CheckSetter("SetGraphConstMemoryBase"));
-  if (is_loaded_) return Refuse(kGraphUnsupported, Name(), "is loaded: constants stay where they are", "set the base before LoadGraph");
+  if (is_loaded_)
+    return Refuse(kGraphUnsupported, Name(), "is loaded: constants stay where they are",
+                  "set the base before LoadGraph");
   const Summary& summary = compiled_->summary();
   if (!summary.is_static) return NotStatic(Name());
   if (const_base_ != nullptr) {
@@ -81,7 +83,9 @@ Status GraphEntry::UpdateRefreshableBase(const void* base, uint64_t bytes) {
 Status GraphEntry::SetFixedBase(MemoryType type, const void* base, uint64_t bytes, bool is_policy_4) {
   MutexLock lock(mutex_);
   REPRISE_RETURN_IF_ERROR(CheckSetter("SetGraphFixedFeatureMemoryBase"));
-  if (is_loaded_) return Refuse(kGraphUnsupported, Name(), "is loaded: fixed memory stays where it is", "set the base before LoadGraph");
+  if (is_loaded_)
+    return Refuse(kGraphUnsupported, Name(), "is loaded: fixed memory stays where it is",
+                  "set the base before LoadGraph");
   if (base == nullptr && bytes > 0) return CheckBase("memory", base, bytes, 0);
   bool& is_set = has_fixed_[static_cast<int>(type)];
   if (is_set || (type == MemoryType::kDefault && is_fixed_disabled_)) {

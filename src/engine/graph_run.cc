@@ -189,7 +189,7 @@ Status GraphEntry::Run(runtime::Stream& stream, std::span<const InputTensor> inp
       kept_.push_back(std::move(fresh));
     }
   }
-  last_stream_ = stream.handle();
+  streams_.insert(stream.handle());
   Status status = executable.Run(stream, {sources, targets, &taken, features});
   if (!status.ok()) {
     Status reason = taken.TakeFailure();

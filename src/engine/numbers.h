@@ -19,14 +19,14 @@ inline constexpr int kFailed = -1;  ///< 0xFFFFFFFF to callers
 #undef REPRISE_GE_NUMBER
 
 // Message ids.
-inline constexpr std::string_view kBadValue = "E10001";      ///< a parameter or option has a bad value
-inline constexpr std::string_view kBadOption = "E10003";     ///< an option is malformed
-inline constexpr std::string_view kStageFailed = "E10055";   ///< a stage of a compilation
-inline constexpr std::string_view kNullValue = "E10058";     ///< a parameter is null
-inline constexpr std::string_view kWrongOrder = "E10062";    ///< calls in the wrong order, or misused
-inline constexpr std::string_view kBadInput = "E13025";      ///< an input is described badly
-inline constexpr std::string_view kInner = "E19999";         ///< the engine cannot
-inline constexpr std::string_view kTooSmall = "E19025";      ///< a buffer
+inline constexpr std::string_view kBadValue = "E10001";     ///< a parameter or option has a bad value
+inline constexpr std::string_view kBadOption = "E10003";    ///< an option is malformed
+inline constexpr std::string_view kStageFailed = "E10055";  ///< a stage of a compilation
+inline constexpr std::string_view kNullValue = "E10058";    ///< a parameter is null
+inline constexpr std::string_view kWrongOrder = "E10062";   ///< calls in the wrong order, or misused
+inline constexpr std::string_view kBadInput = "E13025";     ///< an input is described badly
+inline constexpr std::string_view kInner = "E19999";        ///< the engine cannot
+inline constexpr std::string_view kTooSmall = "E19025";     ///< a buffer
 
 /// A failed Status whose text begins with the id.
 inline Status Fail(int number, std::string_view id, std::string_view what, const char* function = __builtin_FUNCTION(),
@@ -34,7 +34,8 @@ inline Status Fail(int number, std::string_view id, std::string_view what, const
   return Error(number, std::string(id) + ": " + std::string(what), function, file, line);
 }
 
-/// The same failure as the number of a call of the engine, for failures of layers below. One that is the engine's stays.
+/// The same failure as the number of a call of the engine, for failures of layers below. One that is the engine's
+/// stays.
 Status As(int number, std::string_view id, Status failure);
 
 }  // namespace reprise::engine

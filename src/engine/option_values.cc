@@ -127,7 +127,8 @@ StatusOr<std::map<uint32_t, FrozenInput>> FrozenInputsOf(std::string_view text, 
       return Malformed(kKey, text, fmt::format("\"{}\" has {} numbers", part, numbers->size()), form);
     }
     if ((*numbers)[0] < 0 || static_cast<uint64_t>((*numbers)[0]) >= inputs) {
-      return Malformed(kKey, text, fmt::format("{} is none of the {} inputs of the graph", (*numbers)[0], inputs), form);
+      return Malformed(kKey, text, fmt::format("{} is none of the {} inputs of the graph", (*numbers)[0], inputs),
+                       form);
     }
     FrozenInput input;
     if (numbers->size() == 3) {

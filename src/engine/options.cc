@@ -52,9 +52,8 @@ bool IsNumber(std::string_view value, std::string_view range) {
 }
 
 bool IsKey(std::string_view value) {
-  return value.size() <= 128 && std::ranges::all_of(value, [](unsigned char c) {
-           return std::isalnum(c) != 0 || c == '_' || c == '-';
-         });
+  return value.size() <= 128 &&
+         std::ranges::all_of(value, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-'; });
 }
 
 bool IsSteps(std::string_view value) {
@@ -196,6 +195,17 @@ Status OptionSet::CheckTogether(int number) const {
   }
   if ((Is("ge.exec.enableDump", "1") || Is("ge.exec.enableDumpDebug", "1")) && Get("ge.exec.dumpPath").empty()) {
     return refuse("ge.exec.enableDump", "is 1, but ge.exec.dumpPath is not set", "name a folder in ge.exec.dumpPath");
+  }
+  if (Is("ge.exec.enableDump", "1") || Is("ge.exec.enableDumpDebug", "1")) {
+    return Fail(kUnsupported, kBadValue, "option ge.exec.enableDump asks for dumps, which sessions do not write here")
+        .Culprit("option ge.exec.enableDump")
+        .Hint("leave it out");
+  }
+  if (!Get("ge.outputDatatype").empty()) {
+    return Fail(kUnsupported, kBadValue,
+                "option ge.outputDatatype asks for results of another type, which is not done here")
+        .Culprit("option ge.outputDatatype")
+        .Hint("leave it out, and add a Cast to the graph");
   }
   if (Is("ge.enableSingleStream", "true") && !Get("ge.autoMultistreamParallelMode").empty()) {
     return refuse("ge.enableSingleStream", "is true, which ge.autoMultistreamParallelMode excludes",

@@ -42,8 +42,8 @@ struct OptionRow {
 std::span<const OptionRow> OptionRows();
 const OptionRow* FindOption(std::string_view key);
 
-/// Holds what is given at one level against the table. Empty values count as not given. Keys without a row, and those of
-/// other levels, are told of once in the process as warnings, and ignored. `number`: of the refusal.
+/// Holds what is given at one level against the table. Empty values count as not given. Keys without a row, and those
+/// of other levels, are told of once in the process as warnings, and ignored. `number`: of the refusal.
 Status CheckOptions(const OptionMap& options, OptionLevel level, int number);
 
 /// What holds for a graph: its own options, then those of the session, then those of the process, then the table.

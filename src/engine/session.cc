@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/calls.h"
-#include "compiler/export/export.h"
+#include "engine/compile_cache.h"
 #include "engine/numbers.h"
 #include "engine/warnings.h"
 #include "runtime/report.h"
@@ -42,8 +42,8 @@ std::vector<InputMeta> MetasOf(std::span<const InputTensor> inputs) {
 Session::Session(uint64_t id, Interface interface, OptionMap process, OptionMap options)
     : id_(id), interface_(interface), process_options_(std::move(process)), options_(std::move(options)) {
   const OptionSet set(process_options_, options_, {});
-  const int64_t device = set.IsSet("ge.session_device_id") ? set.Number("ge.session_device_id")
-                                                           : set.Number("ge.exec.deviceId");
+  const int64_t device =
+      set.IsSet("ge.session_device_id") ? set.Number("ge.session_device_id") : set.Number("ge.exec.deviceId");
   device_ = static_cast<int>(std::max<int64_t>(device, 0));
   compiles_in_parallel_ = set.Is("ge.AllowMultiGraphParallelCompile", "1");
   is_policy_4_ = set.Is("ge.exec.staticMemoryPolicy", "4");
@@ -201,8 +201,8 @@ Status Session::Execute(uint32_t graph, void* stream, std::span<const InputTenso
   REPRISE_ASSIGN_OR_RETURN(const EntryPtr entry, Find(graph));
   REPRISE_ASSIGN_OR_RETURN(const GraphEntry::Turn turn, entry->Begin());
   if (!entry->is_built() || !entry->is_loaded()) {
-    return Fail(kParamInvalid, kWrongOrder, fmt::format("graph {} of session {} is not {}", graph, id_,
-                                                        entry->is_built() ? "loaded" : "compiled"))
+    return Fail(kParamInvalid, kWrongOrder,
+                fmt::format("graph {} of session {} is not {}", graph, id_, entry->is_built() ? "loaded" : "compiled"))
         .Culprit(fmt::format("graph_id {}", graph))
         .Hint("call CompileGraph and LoadGraph first");
   }
@@ -251,7 +251,8 @@ Status Session::RunAndWait(uint32_t graph, std::span<const InputTensor> inputs, 
     REPRISE_RETURN_IF_ERROR(entry->Claim(RunStyle::kSync));
   } else if (entry->is_compiled_by_call()) {
     return Fail(kUnsupported, kWrongOrder,
-                fmt::format("graph {} of session {} was compiled by CompileGraph, and RunGraph compiles itself", graph, id_))
+                fmt::format("graph {} of session {} was compiled by CompileGraph, and RunGraph compiles itself", graph,
+                            id_))
         .Culprit(fmt::format("graph_id {}", graph))
         .Hint("run it with RunGraphWithStreamAsync, or leave CompileGraph out");
   }
@@ -305,7 +306,11 @@ void Session::Work() {
       return status.Clone();
     });
     if (!status.ok()) outputs.clear();
-    job.done(status, outputs);
+    try {
+      job.done(status, outputs);
+    } catch (...) {
+      Warn(fmt::format("the callback of a run of graph {} threw, which nobody can catch", job.graph));
+    }
   }
 }
 
@@ -337,7 +342,7 @@ StatusOr<std::string> Session::Timeline(uint32_t graph) const {
 
 StatusOr<std::string> Session::CompiledModel(uint32_t graph) const {
   REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<const CompiledGraph> compiled, Compiled(graph));
-  auto bytes = compiler::ExportBytes(compiled->optimised(), {.completes = true});
+  auto bytes = ModelOf(compiled->optimised());
   if (!bytes.ok()) return As(kFailed, kInner, std::move(bytes).status());
   return bytes;
 }

@@ -111,7 +111,7 @@ class Session {
   std::map<void*, AllocatorPtr> allocators_ REPRISE_GUARDED_BY(mutex_);
 
   Mutex compile_mutex_;
-  Mutex sync_mutex_;    ///< while RunAndWait lasts; never waited for by the first interface's RunGraph
+  Mutex sync_mutex_;  ///< while RunAndWait lasts; never waited for by the first interface's RunGraph
   OwnStream own_stream_;
 
   Mutex jobs_mutex_;

@@ -33,7 +33,8 @@ std::string LogicalStream::Text() const {
 
 Status Summary::CheckStatic(const char* what) const {
   if (is_static) return {};
-  return Fail(kFailed, kWrongOrder, fmt::format("graph {} has {} only once it runs: shapes are not known before", name, what))
+  return Fail(kFailed, kWrongOrder,
+              fmt::format("graph {} has {} only once it runs: shapes are not known before", name, what))
       .Culprit(fmt::format("graph {}", name))
       .Hint("ask IsStatic first");
 }
@@ -108,11 +109,11 @@ std::string TimelineOf(const compiler::Graph& graph, const std::vector<LogicalSt
   std::vector<std::string> events;
   for (const LogicalStream& stream : streams) {
     for (size_t i = 0; i < stream.nodes.size(); ++i) {
-      events.push_back(fmt::format(
-          R"({{"name": "{}", "ph": "X", "pid": "graph {}", "tid": "stream {}", "ts": {}, "dur": 1, )"
-          R"("args": {{"stream id": {}, "task id": {}, "task type": "{}", "op name": "{}"}}}})",
-          JsonEscape(stream.nodes[i]), JsonEscape(graph.name), stream.id, i, stream.id, i,
-          JsonEscape(types[stream.nodes[i]]), JsonEscape(stream.nodes[i])));
+      events.push_back(
+          fmt::format(R"({{"name": "{}", "ph": "X", "pid": "graph {}", "tid": "stream {}", "ts": {}, "dur": 1, )"
+                      R"("args": {{"stream id": {}, "task id": {}, "task type": "{}", "op name": "{}"}}}})",
+                      JsonEscape(stream.nodes[i]), JsonEscape(graph.name), stream.id, i, stream.id, i,
+                      JsonEscape(types[stream.nodes[i]]), JsonEscape(stream.nodes[i])));
     }
   }
   return fmt::format("[{}]\n", fmt::join(events, ",\n "));

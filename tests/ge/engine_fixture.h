@@ -128,7 +128,9 @@ class EngineTest : public ::testing::Test {
     if (bytes > 0) std::memcpy(values.data(), data, bytes);
     return values;
   }
-  static std::vector<float> Floats(const HostTensor& tensor) { return Floats(tensor.bytes.data(), tensor.bytes.size()); }
+  static std::vector<float> Floats(const HostTensor& tensor) {
+    return Floats(tensor.bytes.data(), tensor.bytes.size());
+  }
   void Sync() { ASSERT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS); }
 
   void* stream_ = nullptr;

@@ -110,19 +110,25 @@ TEST_F(EngineTest, GE_036_037_CallbacksOfQueuedRuns) {
     return std::vector<HostTensor>{{0, {4}, std::string(reinterpret_cast<const char*>(values.data()), 16)}};
   };
   for (int i = 1; i <= 3; ++i) {
-    ASSERT_EQ(Text(session_->RunLater(1, input(static_cast<float>(i)), [&](const Status& status, std::vector<HostTensor>& outputs) {
-                const std::lock_guard lock(mutex);
-                status.ok() ? seen.push_back(Floats(outputs[0])) : void(++failed);
-                changed.notify_all();
-              })), "");
+    ASSERT_EQ(Text(session_->RunLater(1, input(static_cast<float>(i)),
+                                      [&](const Status& status, std::vector<HostTensor>& outputs) {
+                                        const std::lock_guard lock(mutex);
+                                        status.ok() ? seen.push_back(Floats(outputs[0])) : void(++failed);
+                                        changed.notify_all();
+                                      })),
+              "");
   }
   EXPECT_EQ(session_->CompileGraph(1).code() == 0, false);
-  ASSERT_EQ(session_->RunLater(1, {}, [&](const Status& status, std::vector<HostTensor>& outputs) {
-              const std::lock_guard lock(mutex);
-              if (status.code() == kParamInvalid && outputs.empty()) ++failed;
-              ++busy;
-              changed.notify_all();
-            }).code(), 0);
+  ASSERT_EQ(session_
+                ->RunLater(1, {},
+                           [&](const Status& status, std::vector<HostTensor>& outputs) {
+                             const std::lock_guard lock(mutex);
+                             if (status.code() == kParamInvalid && outputs.empty()) ++failed;
+                             ++busy;
+                             changed.notify_all();
+                           })
+                .code(),
+            0);
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return busy == 1; });
   EXPECT_EQ(failed, 1);
@@ -214,22 +220,29 @@ TEST_F(EngineTest, GE_044_084_ShapesThatRunsTell) {
   }
 }
 
-TEST_F(EngineTest, GE_088_GearsAreChosenByTheShapesOfARun) {
-  AddCompiled(1, kOpenText, {{"ge.inputShape", "x:-1,3"}, {"ge.dynamicDims", "1;4"}, {"ge.dynamicNodeType", "1"}});
-  EXPECT_THAT((*session_->Compiled(1))->summary().output_shapes, ElementsAre(ElementsAre(4, 3)));
-  for (const int64_t rows : {1, 4, 2}) {
-    const std::vector<float> values(static_cast<size_t>(rows) * 3, 2);
-    const std::vector<InputTensor> inputs{OnDevice(values, {rows, 3})};
-    std::vector<OutputTensor> outputs;
-    const Status status = session_->RunOnStream(1, stream_, inputs, outputs);
-    if (rows == 2) {
-      EXPECT_THAT(Text(status), HasSubstr("those of no gear"));
-      continue;
+TEST_F(EngineTest, GE_088_089_GearsAreChosenByTheShapesOfARun) {
+  for (const char* const hybrid : {"0", "1"}) {
+    AddCompiled(1, kOpenText,
+                {{"ge.inputShape", "x:-1,3"},
+                 {"ge.dynamicDims", "1;4"},
+                 {"ge.dynamicNodeType", "1"},
+                 {"ge.compileHybridMode", hybrid}});
+    EXPECT_THAT((*session_->Compiled(1))->summary().output_shapes, ElementsAre(ElementsAre(4, 3)));
+    for (const int64_t rows : {1, 4, 2}) {
+      const std::vector<float> values(static_cast<size_t>(rows) * 3, 2);
+      const std::vector<InputTensor> inputs{OnDevice(values, {rows, 3})};
+      std::vector<OutputTensor> outputs;
+      const Status status = session_->RunOnStream(1, stream_, inputs, outputs);
+      if (rows == 2 && *hybrid == '0') {
+        EXPECT_THAT(Text(status), HasSubstr("those of no gear"));
+        continue;
+      }
+      ASSERT_EQ(Text(status), "");
+      Sync();
+      EXPECT_THAT(outputs[0].shape, ElementsAre(rows, 3));
+      EXPECT_EQ(Floats(outputs[0].data, outputs[0].bytes), std::vector<float>(values.size(), 4));
     }
-    ASSERT_EQ(Text(status), "");
-    Sync();
-    EXPECT_THAT(outputs[0].shape, ElementsAre(rows, 3));
-    EXPECT_EQ(Floats(outputs[0].data, outputs[0].bytes), std::vector<float>(values.size(), 4));
+    EXPECT_EQ(session_->RemoveGraph(1).code(), 0);
   }
 }
 
@@ -293,7 +306,8 @@ TEST_F(EngineTest, GE_047_048_CompiledGraphsAreKeptAndFoundAgain) {
   EXPECT_EQ(compile(kAddText), 0U) << TakeWarnings();
   // Another graph under the same key.
   EXPECT_EQ(compile("graph add\nx = Data() : float32 [4]\nw = Const() : float32 [4] = 1, 2, 3, 4\nt = Add(w, x)\n"
-                    "y = Mul(t, x)\nreturn y\n"), 1U);
+                    "y = Mul(t, x)\nreturn y\n"),
+            1U);
   EXPECT_THAT(TakeWarnings(), testing::AnyOf(HasSubstr("another graph"), IsEmpty()));
   EXPECT_EQ(compile(kAddText), 1U);
   EXPECT_EQ(compile(kAddText), 0U) << TakeWarnings();

@@ -104,7 +104,10 @@ TEST_F(EngineTest, GE_010_OptionsAreChecked) {
       {{{"ge.exec.precision_mode", "force_fp16"}, {"ge.exec.precision_mode_v2", "fp16"}}, kParamInvalid, "excludes it"},
       {{{"ge.AllowMultiGraphParallelCompile", "1"}, {"ge.exec.variable_acc", "True"}}, kParamInvalid, "excludes"},
       {{{"ge.exec.enableDump", "1"}}, kParamInvalid, "dumpPath is not set"},
-      {{{"ge.exec.enableDump", "1"}, {"ge.exec.enableDumpDebug", "1"}, {"ge.exec.dumpPath", "/tmp"}}, kParamInvalid, "excludes it"},
+      {{{"ge.exec.enableDump", "1"}, {"ge.exec.enableDumpDebug", "1"}, {"ge.exec.dumpPath", "/tmp"}},
+       kParamInvalid,
+       "excludes it"},
+      {{{"ge.exec.enableDump", "1"}, {"ge.exec.dumpPath", "/tmp"}}, kUnsupported, "do not write"},
       {{{"ge.exec.dumpStep", "0|5-3"}}, kParamInvalid, "steps"},
       {{{"ge.optimizationSwitch", "Pass:maybe"}}, kParamInvalid, "Pass:on"},
       {{{"ge.fusionSwitchFile", "/nonexistent/file"}}, kParamInvalid, "exists"},
@@ -293,19 +296,19 @@ return y
     const char* host;
     bool is_good;
   } kCases[] = {
-      {true, "0;2", "", true},        {true, "1,4096,16", "", true},   {true, "0;x", "", false},
-      {true, "3", "", false},         {true, "-1", "", false},         {true, "0,4096", "", false},
-      {true, "0,0,16", "", false},    {true, "0,-1,16", "", false},    {true, "0", "0", false},
-      {true, "0", "1;2", true},       {true, "", "5", false},          {true, "", "1,2", false},
-      {false, "1,4096,16", "", true}, {false, "1", "", false},         {false, "2,4096,16", "", false},
+      {true, "0;2", "", true},         {true, "1,4096,16", "", true}, {true, "0;x", "", false},
+      {true, "3", "", false},          {true, "-1", "", false},       {true, "0,4096", "", false},
+      {true, "0,0,16", "", false},     {true, "0,-1,16", "", false},  {true, "0", "0", false},
+      {true, "0", "1;2", true},        {true, "", "5", false},        {true, "", "1,2", false},
+      {false, "1,4096,16", "", true},  {false, "1", "", false},       {false, "2,4096,16", "", false},
       {false, "1,4096,16;", "", true},
   };
   uint32_t id = 0;
   for (const auto& [is_static, frozen, host, is_good] : kCases) {
     Fake::has_sizes = is_static;
     AddCompiled(++id, kThree);
-    const Status status = session_->LoadGraph(
-        id, {{"ge.exec.frozenInputIndexes", frozen}, {"ge.exec.hostInputIndexes", host}}, nullptr);
+    const Status status =
+        session_->LoadGraph(id, {{"ge.exec.frozenInputIndexes", frozen}, {"ge.exec.hostInputIndexes", host}}, nullptr);
     EXPECT_EQ(status.code(), is_good ? 0 : kParamInvalid) << frozen << " " << host << " " << Text(status);
   }
 }
