@@ -280,6 +280,15 @@ class Range : public Operator {
   REPRISE_OP_OUTPUT(Range, y)
 };
 
+/* Number of dims. */
+class Rank : public Operator {
+ public:
+  explicit Rank(const char* name) : Operator(name, "Rank") {}
+  REPRISE_OP_CONSTRUCTORS(Rank)
+  REPRISE_OP_INPUT(Rank, x)
+  REPRISE_OP_OUTPUT(Rank, y)
+};
+
 /* Elements in another shape. */
 class Reshape : public Operator {
  public:
@@ -321,6 +330,26 @@ class Shape : public Operator {
   REPRISE_OP_INPUT(Shape, x)
   REPRISE_OP_OUTPUT(Shape, y)
   REPRISE_OP_ATTRIBUTE(Shape, dtype, Int)
+};
+
+/* Sizes of several tensors as numbers. */
+class ShapeN : public Operator {
+ public:
+  explicit ShapeN(const char* name) : Operator(name, "ShapeN") {}
+  REPRISE_OP_CONSTRUCTORS(ShapeN)
+  REPRISE_OP_DYNAMIC_INPUT(ShapeN, x)
+  REPRISE_OP_DYNAMIC_OUTPUT(ShapeN, y)
+  REPRISE_OP_ATTRIBUTE(ShapeN, dtype, Int)
+};
+
+/* Number of elements. */
+class Size : public Operator {
+ public:
+  explicit Size(const char* name) : Operator(name, "Size") {}
+  REPRISE_OP_CONSTRUCTORS(Size)
+  REPRISE_OP_INPUT(Size, x)
+  REPRISE_OP_OUTPUT(Size, y)
+  REPRISE_OP_ATTRIBUTE(Size, dtype, Int)
 };
 
 /* Parts of given sizes along a dim. */
