@@ -33,6 +33,7 @@ MEANS_NOTHING = {
     "_ZN2ge10GEFinalizeEv": "GEInitialize refuses, so that nothing is there to be ended",
     "_ZN2ge7SessionD2Ev": "a session cannot be made use of, so that it holds nothing",
     "_ZNK2ge20CompiledGraphSummary8IsStaticEv": "no summary can be had: CompileGraph refuses",
+    "reprise_ge_proto_functions": "a table of functions, where libreprise_compiler.so finds it",
     # Libraries that are there to be found; their one name has an address and does nothing.
     "reprise_ascend_protobuf": "library without functions",
     "reprise_fmk_parser": "library without functions",
