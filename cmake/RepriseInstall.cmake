@@ -32,6 +32,7 @@ set(libraries
   opapi
   profapi
   reprise_compiler
+  reprise_engine
   register
   rt)
 set(installed)

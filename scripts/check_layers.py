@@ -68,6 +68,7 @@ LAYERS = {
     "src/engine": Layer(
         "the graph engine: process, sessions, graphs and their states, options, summaries",
         ("base", "opdef", "plan", "runtime", "device", "memory", "ge", "compiler"),
+        ("reprise",),
     ),
     "src/api": Layer(
         "implementation of include/reprise",
@@ -97,7 +98,9 @@ LAYERS = {
     "facade/hcomm": Layer("libhcomm.so: another name under which libhccl.so is found"),
     "facade/graph": Layer("libgraph.so: the classes of src/ge", ("base", "runtime", "ge"), ("graph", "exe_graph")),
     "facade/graph_base": Layer("libgraph_base.so, libregister.so, libexe_graph.so: other names under which libgraph.so is found"),
-    "facade/ge_runner": Layer("libge_runner.so: the graph engine, refused", ("base", "runtime", "ge"), ("graph",)),
+    "facade/ge_runner": Layer(
+        "libge_runner.so: the graph engine", ("base", "opdef", "runtime", "ge", "compiler", "engine"), ("ge", "graph", "exe_graph")
+    ),
     "facade/fmk_parser": Layer("libfmk_parser.so: there to be found by the loader"),
     "facade/ascend_protobuf": Layer("libascend_protobuf.so: there to be found by the loader"),
     "facade/atb": Layer("libatb.so: operations of the transformer library", ("base", "kernels", "runtime", "ops"), ("acl", "atb")),
@@ -115,7 +118,10 @@ class ThirdParty:
 
 THIRD_PARTY = (
     ThirdParty(r"hwy/", r"src/kernels/simd/", "Highway: src/kernels/simd"),
-    ThirdParty(r"nlohmann/", r"facade/acl/(init|dump)\.cc|src/compiler/passes/switches\.cc|tests/|.*_test\.cc", "nlohmann JSON: facade/acl/init.cc, dump.cc, src/compiler/passes/switches.cc and tests"),
+    ThirdParty(
+        r"nlohmann/", r"facade/acl/(init|dump)\.cc|src/engine/json_files\.cc|src/compiler/(tuning_bank|passes/switches)\.cc|tests/|.*_test\.cc",
+        "nlohmann JSON: facade/acl/init.cc, dump.cc, src/engine/json_files.cc, src/compiler/tuning_bank.cc, passes/switches.cc and tests",
+    ),
     ThirdParty(r"gtest/|gmock/", r"tests/|.*_test\.cc|src/kernels/test_tensor\.h", "GoogleTest: tests"),
     ThirdParty(r"(ATen|c10|torch|pybind11)/|Python\.h|structmember\.h", r"python/csrc/", "PyTorch and Python: python/csrc"),
     ThirdParty(r"backtrace\.h", r"src/base/source_line\.cc", "libbacktrace of GCC: src/base/source_line.cc"),

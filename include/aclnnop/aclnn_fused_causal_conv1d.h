@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/// aclnnFusedCausalConv1d is not in Reprise yet: a program that calls it does not link. Its parameters are
-/// not public.
+/// aclnnFusedCausalConv1d always fails, with 161002: its parameters and the rules for its states are not
+/// public. Instead: call aclnnMaskedCausalConv1d, and write the states with aclnnIndexPutImpl.
 #ifdef __cplusplus
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedCausalConv1dGetWorkspaceSize(...);
 #else
@@ -21,8 +21,8 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedCausalConv1dGetWorkspaceSize();
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedCausalConv1d(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnInplaceFusedCausalConv1d is not in Reprise yet: a program that calls it does not link. Its parameters
-/// are not public.
+/// aclnnInplaceFusedCausalConv1d always fails, with 161002: its parameters and the rules for its states are
+/// not public. Instead: call aclnnMaskedCausalConv1d, and write the states with aclnnIndexPutImpl.
 #ifdef __cplusplus
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceFusedCausalConv1dGetWorkspaceSize(...);
 #else

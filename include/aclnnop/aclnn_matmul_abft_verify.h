@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/// aclnnMatmulAbftVerify is not in Reprise yet: a program that calls it does not link. Its parameters are not
-/// public.
+/// aclnnMatmulAbftVerify always fails, with 161002: no formula of its check sums is published. Instead:
+/// multiply in float32 and compare the results.
 #ifdef __cplusplus
 ACL_FUNC_VISIBILITY aclnnStatus aclnnMatmulAbftVerifyGetWorkspaceSize(...);
 #else

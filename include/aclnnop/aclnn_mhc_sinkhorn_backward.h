@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/// aclnnMhcSinkhornBackward is not in Reprise yet: a program that calls it does not link. Its parameters are
-/// not public.
+/// aclnnMhcSinkhornBackward always fails, with 161002: the layout of what its forward pass keeps is not
+/// published. Instead: differentiate the formula of aclnnMhcSinkhorn.
 #ifdef __cplusplus
 ACL_FUNC_VISIBILITY aclnnStatus aclnnMhcSinkhornBackwardGetWorkspaceSize(...);
 #else

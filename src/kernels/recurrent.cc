@@ -122,6 +122,26 @@ class Schedule {
   int64_t total_ = 0;
 };
 
+// Which entries take part in a step, where RecurrentArgs::presence says so.
+class Presence {
+ public:
+  explicit Presence(const TensorRef* ref) : ref_(ref) {
+    if (ref != nullptr) load_ = FindCast(ref->dtype, DType::kDouble);
+  }
+  bool operator()(int64_t t, int64_t entry) const {
+    if (ref_ == nullptr) return true;
+    const bool has_lengths = ref_->rank == 1;
+    const int64_t offset = has_lengths ? entry * ref_->strides[0] : t * ref_->strides[0] + entry * ref_->strides[1];
+    double value;
+    load_(ElementAt(*ref_, offset), 0, reinterpret_cast<char*>(&value), sizeof(value), 1);
+    return has_lengths ? static_cast<double>(t) < value : value != 0;
+  }
+
+ private:
+  const TensorRef* ref_;
+  CastFn load_ = nullptr;
+};
+
 // sums[r] += x[r] times matrix, for rows of `width`; x[r] has `depth` numbers. Rows that are not asked for stay.
 template <class T>
 void AddProducts(const T* matrix, int64_t depth, int64_t width, const T* x, T* sums, int64_t rows) {
@@ -141,6 +161,8 @@ struct Steps {
       : args(a),
         n(a.hidden),
         width((a.is_gru ? 3 : 4) * a.hidden),
+        forget((a.cell_before_forget ? 2 : 1) * a.hidden),
+        candidate((a.cell_before_forget ? 1 : 2) * a.hidden),
         input_part(a.input_part),
         h(a.h),
         c(a.c),
@@ -153,16 +175,16 @@ struct Steps {
     for (int64_t j = 0; j < width; ++j) part[j] += x[j];
     for (int64_t j = 0; j < n; ++j) {
       part[j] = Sigmoid(part[j]);
-      part[n + j] = Sigmoid(part[n + j]);
-      part[2 * n + j] = std::tanh(part[2 * n + j]);
+      part[forget + j] = Sigmoid(part[forget + j]);
+      part[candidate + j] = std::tanh(part[candidate + j]);
       part[3 * n + j] = Sigmoid(part[3 * n + j]);
-      cell[j] = part[n + j] * cell[j] + part[j] * part[2 * n + j];
+      cell[j] = part[forget + j] * cell[j] + part[j] * part[candidate + j];
       buffer[j] = std::tanh(cell[j]);
       state[j] = part[3 * n + j] * buffer[j];
     }
     gates[0].Write(t, entry, row, part);
-    gates[1].Write(t, entry, row, part + 2 * n);
-    gates[2].Write(t, entry, row, part + n);
+    gates[1].Write(t, entry, row, part + candidate);
+    gates[2].Write(t, entry, row, part + forget);
     gates[3].Write(t, entry, row, part + 3 * n);
     tanh_c.Write(t, entry, row, buffer);
     c.Write(t, entry, row, cell);
@@ -174,6 +196,13 @@ struct Steps {
     for (const RowsOf<T>* rows : {&h, &c, &tanh_c, &y, gates, gates + 1, gates + 2, gates + 3}) {
       rows->Write(t, entry, row, zeros);
     }
+  }
+
+  // What an entry that does not take part in this step leaves.
+  void Keep(int64_t t, int64_t entry, int64_t row, const T* state, const T* cell, T* zeros) const {
+    Clear(t, entry, row, zeros);
+    h.Write(t, entry, row, state);
+    if (!args.is_gru) c.Write(t, entry, row, cell);
   }
 
   void Gru(int64_t t, int64_t entry, int64_t row, T* part, const T* x, T* state) const {
@@ -191,6 +220,7 @@ struct Steps {
 
   const RecurrentArgs& args;
   int64_t n, width;
+  int64_t forget, candidate;  // LSTM: first columns of these gates
   RowsOf<T> input_part, h, c, tanh_c, y;
   RowsOf<T> gates[kMostGates];
 };
@@ -199,6 +229,7 @@ template <class T>
 void RunSteps(const RecurrentArgs& args, void* scratch, Range entries) {
   const Steps<T> steps(args);
   const Schedule schedule(args);
+  const Presence is_present(args.presence);
   ScratchCutter cutter(scratch);
   T* const parts = cutter.Cut<T>(kEntries * steps.width);
   T* const states = cutter.Cut<T>(kEntries * steps.n);
@@ -209,6 +240,9 @@ void RunSteps(const RecurrentArgs& args, void* scratch, Range entries) {
   const auto* const weight = static_cast<const T*>(args.weight->data);
   std::fill_n(bias, steps.width, T(0));
   if (args.bias != nullptr) RowsOf<T>(args.bias).Read(0, 0, 0, bias);
+  if (args.forget_bias != 0) {
+    for (int64_t j = 0; j < steps.n; ++j) bias[steps.forget + j] += static_cast<T>(args.forget_bias);
+  }
   for (int64_t begin = entries.begin; begin < entries.end; begin += kEntries) {
     const int64_t count = std::min(kEntries, entries.end - begin);
     ReadStates(args.first_h, begin, count, steps.n, states);
@@ -221,6 +255,10 @@ void RunSteps(const RecurrentArgs& args, void* scratch, Range entries) {
         const int64_t entry = begin + r;
         const int64_t row = first_row + entry;
         T* const state = states + r * steps.n;
+        if (!is_present(t, entry)) {
+          steps.Keep(t, entry, row, state, cells + r * steps.n, buffer);
+          continue;
+        }
         steps.input_part.Read(t, entry, row, x);
         if (args.is_gru) {
           steps.Gru(t, entry, row, parts + r * steps.width, x, state);
@@ -274,13 +312,14 @@ void GruGradient(int64_t n, const T* saved, const T* before, T* dh, T* of_input,
 }
 
 template <class T>
-void LstmGradient(int64_t n, const T* saved, const T* before, const T* tanh_c, T* dh, T* dc, T* of_gates) {
+void LstmGradient(int64_t n, const T* saved, const T* before, const T* tanh_c, T* dh, T* dc, T* of_gates,
+                  int64_t forget, int64_t candidate) {
   const T *const i = saved, *const g = saved + n, *const f = saved + 2 * n, *const o = saved + 3 * n;
   for (int64_t j = 0; j < n; ++j) {
     dc[j] += dh[j] * o[j] * (T(1) - tanh_c[j] * tanh_c[j]);
     of_gates[j] = dc[j] * g[j] * i[j] * (T(1) - i[j]);
-    of_gates[n + j] = dc[j] * before[j] * f[j] * (T(1) - f[j]);
-    of_gates[2 * n + j] = dc[j] * i[j] * (T(1) - g[j] * g[j]);
+    of_gates[forget + j] = dc[j] * before[j] * f[j] * (T(1) - f[j]);
+    of_gates[candidate + j] = dc[j] * i[j] * (T(1) - g[j] * g[j]);
     of_gates[3 * n + j] = dh[j] * tanh_c[j] * o[j] * (T(1) - o[j]);
     dc[j] *= f[j];
     dh[j] = T(0);
@@ -291,8 +330,8 @@ template <class T>
 void RunGradients(const RecurrentArgs& args, void* scratch, Range entries) {
   const Steps<T> steps(args);
   const Schedule schedule(args);
-  const int64_t n = steps.n;
-  const int64_t width = steps.width;
+  const Presence is_present(args.presence);
+  const int64_t n = steps.n, width = steps.width;
   ScratchCutter cutter(scratch);
   T* const parts = cutter.Cut<T>(kEntries * width);
   T* const of_states = cutter.Cut<T>(kEntries * n);
@@ -301,12 +340,9 @@ void RunGradients(const RecurrentArgs& args, void* scratch, Range entries) {
   T* const x = cutter.Cut<T>(width);
   T *const before = saved + 4 * n, *const extra = saved + 5 * n;
   const auto* const weight = static_cast<const T*>(args.weight->data);
-  const RowsOf<T> of_y(args.of_y);
-  const RowsOf<T> of_input(args.of_input_part);
-  const RowsOf<T> of_hidden(args.of_hidden_part);
+  const RowsOf<T> of_y(args.of_y), of_input(args.of_input_part), of_hidden(args.of_hidden_part);
   const RowsOf<T> h_before(args.h_before);
-  const Before<T> states_before(steps.h, args.first_h, n);
-  const Before<T> cells_before(steps.c, args.first_c, n);
+  const Before<T> states_before(steps.h, args.first_h, n), cells_before(steps.c, args.first_c, n);
   // The products that follow take all rows.
   const auto clear = [&](int64_t row) {
     std::fill_n(x, width, T(0));
@@ -332,6 +368,11 @@ void RunGradients(const RecurrentArgs& args, void* scratch, Range entries) {
         T* const dh = of_states + r * n;
         T* const dc = of_cells + r * n;
         T* const part = parts + r * width;
+        if (!is_present(t_now, entry)) {  // the gradients of the states pass
+          clear(row);
+          std::fill_n(part, width, T(0));
+          continue;
+        }
         if (of_y) {
           of_y.Read(t_now, entry, row, x);
           for (int64_t j = 0; j < n; ++j) dh[j] += x[j];
@@ -347,7 +388,7 @@ void RunGradients(const RecurrentArgs& args, void* scratch, Range entries) {
         }
         cells_before.Read(exists, t_before, entry, row_before + entry, before);
         steps.tanh_c.Read(t_now, entry, row, extra);
-        LstmGradient(n, saved, before, extra, dh, dc, part);
+        LstmGradient(n, saved, before, extra, dh, dc, part, steps.forget, steps.candidate);
         of_input.Write(0, 0, row, part);
       }
       AddProducts(weight, width, n, parts, of_states, rows);

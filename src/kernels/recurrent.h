@@ -12,6 +12,8 @@
 //   many entries of the batch still run in step t: then rows are packed, [sum of batch_sizes, ..], or padded, [T B,
 //   ..], whichever number of rows there is. An entry that has ended keeps its last state; padded results are 0 from
 //   there on. Sizes beyond the batch count as the batch, rows beyond the tensor do not exist.
+//   With `presence` instead an entry takes part in the steps that it marks; it keeps its states in the others, and h
+//   and c show them, while y, the gates and tanh_c are 0 there.
 // Accumulation  float32, for float64 float64; sums over the hidden state in the order of its elements. Results are
 //   rounded to the type that they are stored in, the state that is carried on is not.
 // NaN, Inf  as IEEE 754.
@@ -28,10 +30,16 @@ inline constexpr int kMostGates = 4;
 struct RecurrentArgs {
   bool is_gru = false;
   bool reverse = false;
+  /// LSTM: columns of input part, weight and bias are in the order i, g, f, o instead of i, f, g, o.
+  bool cell_before_forget = false;
+  double forget_bias = 0;  ///< LSTM: added to f before its function
   int64_t steps = 0;
   int64_t batch = 0;
   int64_t hidden = 0;
   const TensorRef* batch_sizes = nullptr;  ///< [T], of packed sequences
+  /// Marks of the steps that an entry takes part in: [T, B, H], whose first element of a row counts, or [B], the number
+  /// of its steps.
+  const TensorRef* presence = nullptr;
   /// Rows [rows, gates * H], contiguous, of the type of the computation, as the weights below.
   const TensorRef* input_part = nullptr;
   const TensorRef* weight = nullptr;        ///< contiguous; forwards [H, gates * H], of gradients [gates * H, H]

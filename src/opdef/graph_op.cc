@@ -16,6 +16,7 @@ namespace {
 #include "opdef/graph_ops/attention.def"
 #include "opdef/graph_ops/collective.def"
 #include "opdef/graph_ops/convolution.def"
+#include "opdef/graph_ops/detection.def"
 #include "opdef/graph_ops/elementwise.def"
 #include "opdef/graph_ops/foreach.def"
 #include "opdef/graph_ops/indexing.def"
@@ -24,6 +25,7 @@ namespace {
 #include "opdef/graph_ops/normalization.def"
 #include "opdef/graph_ops/quantization.def"
 #include "opdef/graph_ops/random.def"
+#include "opdef/graph_ops/recurrent.def"
 #include "opdef/graph_ops/reduction.def"
 #include "opdef/graph_ops/routing.def"
 

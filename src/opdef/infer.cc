@@ -207,6 +207,17 @@ std::string AttributeText(const AttributeValue& value) {
   return std::visit([](const auto& alternative) { return ValueText(alternative); }, value);
 }
 
+namespace {
+
+// C++ turns a text into true where a caller passes it to the function that sets booleans, which frameworks do for texts
+// that are the default; what it was is not known.
+bool IsLostText(const AttributeDef& attribute, const AttributeValue& value) {
+  const auto* flag = std::get_if<bool>(&value);
+  return attribute.kind == AttributeKind::kString && attribute.has_default && flag != nullptr && *flag;
+}
+
+}  // namespace
+
 Status CheckAttributes(const GraphOp& op, const Attributes* attributes, std::string_view missing_hint) {
   const InferContext call(op);  // for messages
   static const Attributes kNone;
@@ -219,7 +230,7 @@ Status CheckAttributes(const GraphOp& op, const Attributes* attributes, std::str
                                  op.attributes.empty() ? std::string("the operator has none: pass no attributes")
                                                        : "use these: " + AttributesText(op));
     }
-    if (Fits(attribute->kind, entry.second)) continue;
+    if (Fits(attribute->kind, entry.second) || IsLostText(*attribute, entry.second)) continue;
     return call.WrongAttribute(name,
                                fmt::format("is set as {}, {}", KindNameOf(entry.second), AttributeText(entry.second)),
                                fmt::format("set it as {}", WordsOf(attribute->kind)));
@@ -263,7 +274,8 @@ double InferContext::Real(std::string_view name) const {
 
 std::string InferContext::Text(std::string_view name) const {
   const AttributeValue* value = FindAttribute(name);
-  return value != nullptr ? std::get<std::string>(*value) : std::string(op.FindAttribute(name)->text);
+  const auto* text = value != nullptr ? std::get_if<std::string>(value) : nullptr;
+  return text != nullptr ? *text : std::string(op.FindAttribute(name)->text);
 }
 
 std::vector<int64_t> InferContext::Ints(std::string_view name) const {

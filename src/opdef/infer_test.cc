@@ -258,6 +258,19 @@ constexpr Case kCases[] = {
      "kv_cache=bfloat16[9, 4, 1, 512]; kr_cache=bfloat16[9, 4, 1, 64]",
      "",
      "bfloat16[s0, 1, 32, 512]; bfloat16[s0, 1, 32, 64]; bfloat16[9, 4, 1, 512]; bfloat16[9, 4, 1, 64]; float32[0]"},
+    // Boxes.
+    {"Iou", "bboxes=float32[s0, 4]; gtboxes=float32[s1, 4]", "", "float32[s1, s0]"},
+    {"Iou", "bboxes=float32[s0, 4]; gtboxes=float32[s0, 4]", "aligned=true", "float32[s0, 1]"},
+    {"CIoU", "bboxes=float16[4, s0]; gtboxes=float16[4, s0]", "is_cross=false", "float16[1, s0]; float16[1, s0]"},
+    // Recurrent networks.
+    {"DynamicRNN", "x=float16[s0, s1, 3]; w=float16[8, 20]; b=float16[20]", "",
+     "float16[s0, s1, 5]; float16[s0, s1, 5]; float16[s0, s1, 5]; float16[s0, s1, 5]; float16[s0, s1, 5]; "
+     "float16[s0, s1, 5]; float16[s0, s1, 5]; float16[s0, s1, 5]"},
+    {"DynamicRNNV2Grad",
+     "x=float32[4, 3]; w_x=float32[3, 8]; w_h=float32[2, 8]; y=float32[1, 4, 2]; init_h=float32[4, 2]; "
+     "init_c=float32[4, 2]; h=float32[4, 2]; c=float32[4, 2]; dy=float32[1, 4, 2]; dh=float32[4, 2]; dc=float32[4, 2]; "
+     "i=float32[1, 4, 2]; j=float32[1, 4, 2]; f=float32[1, 4, 2]; o=float32[1, 4, 2]; tanhct=float32[1, 4, 2]",
+     "", "float32[3, 8]; float32[2, 8]; float32[8]; float32[4, 3]; float32[4, 2]; float32[4, 2]; ; ; "},
     // Experts.
     {"MoeComputeExpertTokens", "sorted_experts=int32[s0]", "num_experts=8", "int32[8]"},
     {"MoeGatingTopKSoftmax", "x=float16[s0, 8]", "k=2", "float16[s0, 2]; int32[s0, 2]; int32[s0, 2]"},

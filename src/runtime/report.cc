@@ -60,12 +60,25 @@ std::string_view WithoutName(std::string_view what, std::string_view api) {
   return rest.starts_with(" is not ") ? rest.substr(4) : what;
 }
 
+// Takes a message code of its own ("E10062: ") from the front of words that have one; empty without one.
+std::string_view TakeCategory(std::string_view& what) {
+  constexpr size_t kLength = 6;  // of the code
+  if (what.size() < kLength + 2 || what[0] != 'E' || what.substr(kLength, 2) != ": ") return {};
+  const std::string_view category = what.substr(0, kLength);
+  if (category.find_first_not_of("0123456789", 1) != std::string_view::npos) return {};
+  what.remove_prefix(kLength + 2);
+  return category;
+}
+
 }  // namespace
 
 std::string FormatMessage(const char* api, const Status::Detail& detail) {
   const ErrorInfo& info = FindErrorInfo(detail.code);
-  std::string text = fmt::format("{}[PID: {}] {} ({}): {}({}): {} failed: {}\n", info.category, getpid(), TimeStamp(),
-                                 info.category, info.title, detail.code, api, WithoutName(detail.what, api));
+  std::string_view what = detail.what;
+  const std::string_view own = TakeCategory(what);
+  const std::string_view category = own.empty() ? info.category : own;
+  std::string text = fmt::format("{}[PID: {}] {} ({}): {}({}): {} failed: {}\n", category, getpid(), TimeStamp(),
+                                 category, info.title, detail.code, api, WithoutName(what, api));
   text += fmt::format("        Solution: {}.\n", SolutionOf(detail));
   text +=
       fmt::format("        TraceBack (most recent call last):\n        {} returns {} ({})[FUNC:{}][FILE:{}][LINE:{}]\n",

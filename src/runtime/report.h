@@ -18,7 +18,7 @@ namespace reprise::runtime {
 int Report(const char* api, const Status& status) noexcept;
 
 /// The text block that tools expect, with our own lines (Culprit, Call) added. The solution is the error's own hint, or
-/// the error table's general advice:
+/// the error table's general advice; words that begin with a message code ("E10062: …") have that one in front:
 ///   EE1016[PID: 4711] 2026-11-21-10:00:00.000.000 (EE1016): Stream is being captured(107027): …
 ///           Solution: …
 ///           TraceBack (most recent call last):

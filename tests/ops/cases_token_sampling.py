@@ -56,7 +56,7 @@ def sample(op, g):
                 yield Case(args, results)
 
 
-@cases("AdvanceStep")
+@cases("AdvanceStep", "AdvanceStepV2")
 def advance(op, g):
     for sequences, queries, size in ((6, 4, 8), (3, 3, 1), (1, 0, 16)):
         tokens, positions, slots = (g.index([sequences], 1000) for _ in range(3))
@@ -67,7 +67,8 @@ def advance(op, g):
             at = int(lengths[i])
             after[0][i], after[1][i], after[2][i] = sampled[i, 0], at, at + 1
             after[3][i] = int(blocks[i, at // size]) * size + at % size
+        more = {"specToken": None, "acceptedNum": None} if op == "AdvanceStepV2" else {}
         yield Case({"inputTokens": tokens, "sampledTokenIds": sampled, "inputPositions": positions, "seqLens": lengths,
                     "slotMapping": slots, "blockTables": blocks.long(), "numSeqs": sequences, "numQueries": queries,
-                    "blockSize": size},
+                    "blockSize": size} | more,
                    dict(zip(("inputTokens", "inputPositions", "seqLens", "slotMapping"), after)))

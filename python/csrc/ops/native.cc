@@ -666,6 +666,39 @@ NativeCall& NativeCall::Tensors(const at::Tensor& only) {
   return *this;
 }
 
+NativeCall& NativeCall::Tensors(c10::ArrayRef<at::Tensor> list) {
+  std::vector<reprise::TensorView>& views = lists_.emplace_front(list.size());
+  for (size_t i = 0; i < list.size(); ++i) is_possible_ &= Describe(list[i], views[i]);
+  OperatorArgument& to = Next(Kind::kTensors);
+  to.values = views.data();
+  to.count = views.size();
+  return *this;
+}
+
+NativeCall& NativeCall::Number(const at::Scalar& number) {
+  Numbers({&number, 1});
+  arguments_[count_ - 1].kind = Kind::kScalar;
+  return *this;
+}
+
+NativeCall& NativeCall::Numbers(c10::ArrayRef<at::Scalar> numbers) {
+  auto& [values, described] = numbers_.emplace_front();
+  values.resize(numbers.size());
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const bool is_real = numbers[i].isFloatingPoint();
+    if (is_real) {
+      values[i].real = numbers[i].toDouble();
+    } else {
+      values[i].integer = numbers[i].toLong();
+    }
+    described.push_back({&values[i], is_real ? ACL_DOUBLE : ACL_INT64});
+  }
+  OperatorArgument& to = Next(Kind::kScalars);
+  to.values = described.data();
+  to.count = described.size();
+  return *this;
+}
+
 NativeCall& NativeCall::Null() {
   Next(Kind::kNull);
   return *this;

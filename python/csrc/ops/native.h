@@ -6,10 +6,12 @@
 
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
+#include <c10/core/Scalar.h>
 #include <c10/util/ArrayRef.h>
 #include <reprise/operator.h>
 
 #include <array>
+#include <forward_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,6 +28,9 @@ class NativeCall {
   NativeCall(const char* op, const char* name);
   NativeCall& Tensor(const at::Tensor& tensor);  ///< undefined: null
   NativeCall& Tensors(const at::Tensor& only);   ///< a list of one, which is defined
+  NativeCall& Tensors(c10::ArrayRef<at::Tensor> list);
+  NativeCall& Number(const at::Scalar& number);  ///< real
+  NativeCall& Numbers(c10::ArrayRef<at::Scalar> numbers);
   NativeCall& Null();
   NativeCall& Ints(c10::IntArrayRef values);  ///< borrowed until Launch
   NativeCall& Int(int64_t value);
@@ -44,6 +49,15 @@ class NativeCall {
   size_t count_ = 0;
   std::array<reprise::OperatorArgument, kMost> arguments_;
   std::array<reprise::TensorView, kMost> views_;
+  // Of lists; what arguments point to stays where it is.
+  std::forward_list<std::vector<reprise::TensorView>> lists_;
+  struct Value {
+    union {
+      int64_t integer;
+      double real;
+    };
+  };
+  std::forward_list<std::pair<std::vector<Value>, std::vector<reprise::OperatorArgument::ScalarValue>>> numbers_;
 };
 
 /// Operators that torch_npu defines and the device computes, with the C name of what computes each.

@@ -95,6 +95,11 @@ constexpr std::string_view kAdvanced[] = {"inputTokens", "inputPositions", "seqL
 Status AdvanceStepShape(OpCall& call) {
   const int64_t sequences = call.Int("numSeqs");
   const int64_t queries = call.Int("numQueries");
+  for (const std::string_view name : {"specToken", "acceptedNum"}) {
+    if (!call.Has(name) || call.Find(name) == nullptr) continue;
+    return call.Invalid(fmt::format("{} is given, but steps with guessed tokens are not computed", name),
+                        "pass null for specToken and acceptedNum, and move guessed tokens by operators of their own");
+  }
   if (queries < 0 || queries > sequences || call.Int("blockSize") < 1) {
     return call.Invalid(
         fmt::format("numQueries is {}, numSeqs {}, blockSize {}", queries, sequences, call.Int("blockSize")),

@@ -35,6 +35,7 @@ namespace reprise::ops::named {
 std::span<const NamedOp> ActivationRows();
 std::span<const NamedOp> AttentionRows();
 std::span<const NamedOp> ConvolutionRows();
+std::span<const NamedOp> DetectionRows();
 std::span<const NamedOp> ElementwiseRows();
 std::span<const NamedOp> ForeachRows();
 std::span<const NamedOp> FourierRows();
@@ -47,6 +48,7 @@ std::span<const NamedOp> PoolingRows();
 std::span<const NamedOp> ProductRows();
 std::span<const NamedOp> QuantizationRows();
 std::span<const NamedOp> RandomRows();
+std::span<const NamedOp> RecurrentRows();
 std::span<const NamedOp> ReductionRows();
 std::span<const NamedOp> RoutingRows();
 

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "string_overloads.h"
+
+static_assert(_GLIBCXX_USE_CXX11_ABI == 1);

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The place where older build scripts look. */
+#ifndef REPRISE_EXTERNAL_GE_GE_API_TYPES_H_
+#define REPRISE_EXTERNAL_GE_GE_API_TYPES_H_
+
+#include "ge/ge_api_types.h"
+
+#endif  // REPRISE_EXTERNAL_GE_GE_API_TYPES_H_

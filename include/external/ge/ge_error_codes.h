@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The place where older build scripts look. */
+#ifndef REPRISE_EXTERNAL_GE_GE_ERROR_CODES_H_
+#define REPRISE_EXTERNAL_GE_GE_ERROR_CODES_H_
+
+#include "ge/ge_error_codes.h"
+
+#endif  // REPRISE_EXTERNAL_GE_GE_ERROR_CODES_H_

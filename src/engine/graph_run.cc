@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One run of a graph: inputs held against it, outputs given memory, the executable queued.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "engine/graph_entry.h"
+#include "engine/numbers.h"
+#include "opdef/graph_op.h"
+#include "runtime/stream.h"
+
+namespace reprise::engine {
+namespace {
+
+uint64_t BytesOf(int32_t dtype, const std::vector<int64_t>& shape) {
+  int64_t elements = 1;
+  for (const int64_t size : shape) elements *= size;
+  return static_cast<uint64_t>((elements * opdef::TypeBits(dtype) + 7) / 8);
+}
+
+// Outputs without memory, from the allocator of the stream.
+class Outputs final : public compiler::OutputAllocator {
+ public:
+  Outputs(const AllocatorPtr& allocator, void* stream, size_t count)
+      : allocator_(allocator), stream_(stream), taken_(count) {}
+
+  void* Allocate(size_t index, uint64_t bytes) override {
+    StatusOr<Memory> memory = TakeMemory(allocator_, std::max<uint64_t>(bytes, 1), stream_);
+    if (!memory.ok()) {
+      failure_ = std::move(memory).status();
+      return nullptr;
+    }
+    taken_[index] = std::move(memory).value();
+    return taken_[index].address;
+  }
+  std::vector<Memory>& taken() { return taken_; }
+  /// Why there was no memory; ok when there was.
+  Status TakeFailure() { return std::move(failure_); }
+
+ private:
+  const AllocatorPtr& allocator_;
+  void* const stream_;
+  std::vector<Memory> taken_;
+  Status failure_;
+};
+
+// Features of shapes that were not known before, from the allocator of the stream. Lives as long as the graph.
+class Features final : public compiler::FeatureAllocator {
+ public:
+  explicit Features(AllocatorPtr allocator) : allocator_(std::move(allocator)) {}
+  void* Allocate(uint64_t bytes) override {
+    const ExternalAllocator::Block block = allocator_->Malloc(bytes);
+    if (block.handle == nullptr) return nullptr;
+    if (block.address == nullptr) {
+      allocator_->Free(block.handle);
+      return nullptr;
+    }
+    MutexLock lock(mutex_);
+    blocks_[block.address] = block.handle;
+    return block.address;
+  }
+  void Free(void* block) override {
+    void* handle = nullptr;
+    {
+      MutexLock lock(mutex_);
+      const auto found = blocks_.find(block);
+      if (found == blocks_.end()) return;
+      handle = found->second;
+      blocks_.erase(found);
+    }
+    allocator_->Free(handle);
+  }
+  const AllocatorPtr& allocator() const { return allocator_; }
+
+ private:
+  const AllocatorPtr allocator_;
+  Mutex mutex_;
+  std::map<void*, void*> blocks_ REPRISE_GUARDED_BY(mutex_);
+};
+
+Status WrongCount(int number, const std::string& name, const char* what, size_t given, size_t wanted) {
+  return Fail(number, kBadValue, fmt::format("{} {} are given, {} has {}", given, what, name, wanted))
+      .Culprit(fmt::format("parameter {}", what))
+      .Hint(fmt::format("give {} {}", wanted, what));
+}
+
+}  // namespace
+
+StatusOr<std::vector<compiler::RunTensor>> GraphEntry::PrepareInputs(const Variant& variant,
+                                                                     std::span<const InputTensor> inputs,
+                                                                     bool host_anywhere) {
+  const bool is_static = variant.executable->is_static();
+  std::vector<compiler::RunTensor> tensors;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const InputTensor& given = inputs[i];
+    const compiler::Tensor& wanted = graph_->at(graph_->inputs[i]).outputs[0].tensor;
+    compiler::RunTensor tensor{given.data, given.bytes, given.meta.dtype, given.meta.shape, false};
+    const auto frozen = frozen_.find(static_cast<uint32_t>(i));
+    if (frozen != frozen_.end()) {
+      if (frozen->second.address == nullptr) frozen->second = {given.data, given.bytes};
+      tensor.data = frozen->second.address;
+      tensor.bytes = frozen->second.bytes;
+    }
+    if (tensor.dtype < 0) tensor.dtype = wanted.dtype;
+    if (is_static) {
+      // Only the bytes count: programs do not always set shapes anew for graphs that have them.
+      const std::vector<int64_t> sizes = variant.inputs[i].numbers();
+      const uint64_t needed = BytesOf(tensor.dtype, sizes);
+      if (tensor.bytes < needed) {
+        return Fail(kParamInvalid, kTooSmall,
+                    fmt::format("input {} has {} bytes and the shape [{}], {} needs {} bytes for [{}]", i, tensor.bytes,
+                                fmt::join(given.meta.shape, ", "), Name(), needed, fmt::join(sizes, ", ")))
+            .Culprit(fmt::format("input {}", i))
+            .Hint("give a tensor as large as the graph's input");
+      }
+      if (!given.meta.shape.empty() && BytesOf(tensor.dtype, given.meta.shape) != needed) {
+        return Fail(kParamInvalid, kBadInput,
+                    fmt::format("input {} has the shape [{}], {} was compiled for [{}]", i,
+                                fmt::join(given.meta.shape, ", "), Name(), fmt::join(sizes, ", ")))
+            .Culprit(fmt::format("input {}", i))
+            .Hint("give a tensor of that shape, or compile the graph with -1 where sizes differ");
+      }
+      tensor.shape = sizes;
+    }
+    if (tensor.data == nullptr && tensor.bytes > 0) {
+      return Fail(kParamInvalid, kNullValue, fmt::format("input {} has {} bytes, but no address", i, tensor.bytes))
+          .Culprit(fmt::format("input {}", i))
+          .Hint("give it memory");
+    }
+    tensor.on_host = tensor.bytes > 0 && !IsDeviceMemory(tensor.data);
+    if (tensor.on_host && is_static && !host_anywhere &&
+        std::ranges::count(host_inputs_, static_cast<uint32_t>(i)) == 0) {
+      return Fail(kParamInvalid, kBadInput, fmt::format("input {} is in memory of the host", i))
+          .Culprit(fmt::format("input {} at {}", i, fmt::ptr(tensor.data)))
+          .Hint("copy it to the device, or name it in ge.exec.hostInputIndexes of LoadGraph");
+    }
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+Status GraphEntry::Run(runtime::Stream& stream, std::span<const InputTensor> inputs, std::vector<OutputTensor>& outputs,
+                       const AllocatorPtr& allocator, bool host_anywhere) {
+  std::shared_ptr<CompiledGraph> compiled;
+  {
+    MutexLock lock(mutex_);
+    compiled = compiled_;
+  }
+  if (inputs.size() != graph_->inputs.size()) {
+    return WrongCount(kParamInvalid, Name(), "inputs", inputs.size(), graph_->inputs.size());
+  }
+  std::vector<InputMeta> metas;
+  for (const InputTensor& input : inputs) metas.push_back(input.meta);
+  REPRISE_ASSIGN_OR_RETURN(Variant * variant, compiled->Choose(metas));
+  compiler::Executable& executable = *variant->executable;
+  const auto results = executable.results();
+  if (outputs.empty()) outputs.resize(results.size());
+  if (outputs.size() != results.size()) {
+    return WrongCount(kGraphGetInOutFailed, Name(), "outputs", outputs.size(), results.size());
+  }
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<compiler::RunTensor> sources,
+                           PrepareInputs(*variant, inputs, host_anywhere));
+  std::vector<compiler::RunTensor> targets;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const OutputTensor& given = outputs[i];
+    if (given.data != nullptr && results[i].shape.is_static()) {
+      const uint64_t needed = BytesOf(results[i].dtype, results[i].shape.numbers());
+      if (given.bytes < needed) {
+        return Fail(kParamInvalid, kTooSmall,
+                    fmt::format("output {} has {} bytes, {} writes {}", i, given.bytes, Name(), needed))
+            .Culprit(fmt::format("output {} at {}", i, fmt::ptr(given.data)))
+            .Hint("give a larger buffer, or none");
+      }
+    }
+    targets.push_back({given.data, given.bytes, -1, {}, false});
+  }
+  Outputs taken(allocator, stream.handle(), outputs.size());
+  Features* features = nullptr;
+  if (allocator != nullptr && !executable.is_static()) {
+    for (const auto& kept : kept_) {
+      auto* const known = static_cast<Features*>(kept.get());
+      if (known->allocator() == allocator) features = known;
+    }
+    if (features == nullptr) {
+      auto fresh = std::make_shared<Features>(allocator);
+      features = fresh.get();
+      kept_.push_back(std::move(fresh));
+    }
+  }
+  last_stream_ = stream.handle();
+  Status status = executable.Run(stream, {sources, targets, &taken, features});
+  if (!status.ok()) {
+    Status reason = taken.TakeFailure();
+    return As(kParamInvalid, kBadInput, reason.ok() ? std::move(status) : std::move(reason));
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    OutputTensor& output = outputs[i];
+    output.dtype = targets[i].dtype;
+    output.shape = std::move(targets[i].shape);
+    if (output.data != nullptr) continue;
+    output.data = targets[i].data;
+    output.bytes = BytesOf(output.dtype, output.shape);
+    output.owner = std::move(taken.taken()[i].owner);
+  }
+  return {};
+}
+
+}  // namespace reprise::engine

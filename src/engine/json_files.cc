@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files in JSON: those that switch passes, and the index of compiled graphs.
+#include "engine/json_files.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/numbers.h"
+#include "engine/option_values.h"
+
+namespace reprise::engine {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Status Unreadable(const std::string& path, std::string_view what, std::string hint) {
+  return Fail(kParamInvalid, kBadValue, fmt::format("\"{}\" {}", path, what))
+      .Culprit(fmt::format("file \"{}\"", path))
+      .Hint(std::move(hint));
+}
+
+std::string TextOf(const Json& entry, const char* key) {
+  const auto found = entry.find(key);
+  return found != entry.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+}  // namespace
+
+StatusOr<FusionSwitches> SwitchesOfFile(const std::string& path) {
+  constexpr const char* kForm = R"(write it as {"Switch": {"GraphFusion": {"Pass": "on"}, "UBFusion": {}}})";
+  std::ifstream file(path);
+  if (!file) return Unreadable(path, "cannot be read", "check the path and the permissions");
+  const Json root = Json::parse(file, nullptr, false);
+  const auto found = root.is_object() ? root.find("Switch") : root.end();
+  if (found == root.end() || !found->is_object()) return Unreadable(path, "has no object \"Switch\"", kForm);
+  FusionSwitches switches;
+  for (const auto& [group, names] : found->items()) {
+    if (group != "GraphFusion" && group != "UBFusion") {
+      return Unreadable(path, fmt::format("has no switches called \"{}\"", group), kForm);
+    }
+    if (!names.is_object()) return Unreadable(path, fmt::format("has no object in \"{}\"", group), kForm);
+    for (const auto& [name, value] : names.items()) {
+      if (!value.is_string() || (value != "on" && value != "off")) {
+        return Unreadable(path, fmt::format("says neither \"on\" nor \"off\" of {}", name), kForm);
+      }
+      (group == "UBFusion" ? switches.buffer : switches.graph)[name] = value == "on";
+    }
+  }
+  return switches;
+}
+
+std::vector<CacheEntry> ReadCacheIndex(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<CacheEntry> entries;
+  if (!file) return entries;
+  const Json root = Json::parse(file, nullptr, false);
+  const auto found = root.is_object() ? root.find("cache_file_list") : root.end();
+  if (found == root.end() || !found->is_array()) return entries;
+  for (const Json& entry : *found) {
+    if (entry.is_object()) entries.push_back({TextOf(entry, "graph_key"), TextOf(entry, "cache_file_name")});
+  }
+  return entries;
+}
+
+std::string CacheIndexText(const std::vector<CacheEntry>& entries) {
+  Json list = Json::array();
+  for (const CacheEntry& entry : entries) {
+    list.push_back({{"graph_key", entry.key}, {"cache_file_name", entry.file}, {"var_desc_file_name", ""}});
+  }
+  return Json{{"cache_file_list", list}}.dump(1) + "\n";
+}
+
+bool IsCacheDebugged(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return false;
+  const Json root = Json::parse(file, nullptr, false);
+  return root.is_object() && root.value("cache_debug_mode", Json(false)) == Json(true);
+}
+
+}  // namespace reprise::engine

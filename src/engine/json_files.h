@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace reprise::engine {
+
+/// A compiled graph in the index of a cache.
+struct CacheEntry {
+  std::string key;
+  std::string file;  ///< beside the index
+};
+
+/// Empty for a file that is not there, or is no index.
+std::vector<CacheEntry> ReadCacheIndex(const std::string& path);
+std::string CacheIndexText(const std::vector<CacheEntry>& entries);
+/// Whether the configuration of a cache wants graphs compiled although they are there.
+bool IsCacheDebugged(const std::string& path);
+
+}  // namespace reprise::engine

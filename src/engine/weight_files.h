@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "compiler/graph.h"
+#include "engine/options.h"
+#include "engine/summary.h"
+
+namespace reprise::engine {
+
+struct CompileSite;
+
+/// Writes the constants of a graph into files, as ge.externalWeight asks; nothing without it. One file for each value
+/// (equal values share it), or one for the graph, in which values begin at multiples of 512.
+StatusOr<std::vector<WeightFile>> WriteWeights(const compiler::Graph& graph, const OptionSet& options,
+                                               const CompileSite& site);
+
+/// FNV-1a, of bytes that follow others.
+uint64_t HashOf(std::string_view bytes, uint64_t hash = 0xCBF29CE484222325);
+
+}  // namespace reprise::engine

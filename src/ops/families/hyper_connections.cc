@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Hyper-connections on a manifold: streams of hidden states that a doubly stochastic matrix mixes, the matrix itself by
+// Sinkhorn's iterations, and convolutions along the tokens that see only earlier ones.
+#include <cmath>
+#include <memory>
+
+#include "ops/computations.h"
+#include "ops/dense.h"
+#include "ops/rules.h"
+
+namespace reprise::ops {
+namespace streams {
+namespace {
+
+using kernels::DType;
+
+constexpr int64_t kMostStreams = 64;
+constexpr int64_t kExpCost = 16;  // light elements
+
+// Where streams and their sizes stand: x [.., streams, size].
+Status MixShape(OpCall& call) {
+  const Operand& x = call.Get("x");
+  if (x.rank() < 2 || x.sizes()[static_cast<size_t>(x.rank()) - 2] > kMostStreams) {
+    return call.InvalidOperand(x, fmt::format("has shape {}, expected [.., streams, size] with {} streams at most",
+                                              ShapeText(x.sizes()), kMostStreams));
+  }
+  const auto rank = static_cast<size_t>(x.rank());
+  Dims shape;
+  shape.assign(x.sizes().data(), rank);
+  const int64_t streams = shape[rank - 2], size = shape[rank - 1];
+  REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get("out"), shape, [] { return "the shape of x,"; }));
+  shape[rank - 1] = streams;
+  if (call.Find("hRes") != nullptr) {
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get("hRes"), shape, [] { return "[.., streams, streams]:"; }));
+  }
+  const std::span<const int64_t> outer(shape.data(), rank - 1);
+  REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get("hPost"), outer, [] { return "[.., streams]:"; }));
+  shape[rank - 2] = size;
+  return call.CheckShape(call.Get("hOut"), outer, [] { return "[.., size]:"; });
+}
+
+// refs: out, x, h_res, h_out, h_post. A unit is what one token has.
+template <class T>
+void MixTokens(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const int64_t n = launch.ints[0], size = launch.ints[1];
+  const T* const matrices = DataOf<T>(launch, 2, memory);
+  for (int64_t token = range.begin; token < range.end; ++token) {
+    const T* const x = DataOf<T>(launch, 1, memory) + token * n * size;
+    const T* const h_out = DataOf<T>(launch, 3, memory) + token * size;
+    for (int64_t i = 0; i < n; ++i) {
+      T* const out = DataOf<T>(launch, 0, memory) + (token * n + i) * size;
+      const T post = DataOf<T>(launch, 4, memory)[token * n + i];
+      for (int64_t d = 0; d < size; ++d) out[d] = matrices == nullptr ? x[i * size + d] : T(0);
+      for (int64_t j = 0; matrices != nullptr && j < n; ++j) {
+        const T factor = matrices[(token * n + j) * n + i];
+        for (int64_t d = 0; d < size; ++d) out[d] += factor * x[j * size + d];
+      }
+      for (int64_t d = 0; d < size; ++d) out[d] += post * h_out[d];
+    }
+  }
+}
+
+void RunMix(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  if (launch.compute == DType::kDouble) return MixTokens<double>(launch, range, memory);
+  MixTokens<float>(launch, range, memory);
+}
+
+Status LowerMix(OpCall& call) {
+  const DType math = WideFloatOf(call.compute);
+  const Operand& x_operand = call.Get("x");
+  const Dense x = DenseInput(call, x_operand, math);
+  const Dense h_res = DenseInput(call, call.Find("hRes"), math);
+  const Dense h_out = DenseInput(call, call.Get("hOut"), math);
+  const Dense h_post = DenseInput(call, call.Get("hPost"), math);
+  // Streams of the result read all those of x, which may lie in its place.
+  const Dense out = DenseOutput(call, call.Get("out"), math);
+  Launch& launch = call.AddLaunch(RunMix);
+  out.Write(call, launch);
+  for (const Dense* input : {&x, &h_res, &h_out, &h_post}) input->Read(call, launch);
+  const auto rank = static_cast<size_t>(x_operand.rank());
+  const int64_t streams = x_operand.sizes()[rank - 2], size = x_operand.sizes()[rank - 1];
+  launch.ints.push_back(streams);
+  launch.ints.push_back(size);
+  launch.units = 1;
+  for (const int64_t d : x_operand.sizes().first(rank - 2)) launch.units *= d;
+  launch.grain = GrainOf(streams * size * (streams + 1));
+  out.Store(call);
+  return {};
+}
+
+// ---- Sinkhorn's iterations ----
+
+Status SinkhornShape(OpCall& call) {
+  const Operand& x = call.Get("x");
+  const auto rank = static_cast<size_t>(x.rank());
+  if (rank < 2 || x.sizes()[rank - 1] != x.sizes()[rank - 2] || x.sizes()[rank - 1] > kMostStreams) {
+    return call.InvalidOperand(
+        x, fmt::format("has shape {}, expected [.., n, n] with n of {} at most", ShapeText(x.sizes()), kMostStreams));
+  }
+  if (call.Int("numIters") < 1) {
+    return call.Invalid(fmt::format("numIters is {}", call.Int("numIters")), "pass 1 or more");
+  }
+  if (call.Find("normOutOptional") != nullptr || call.Find("sumOutOptional") != nullptr) {
+    return call.Invalid("normOutOptional or sumOutOptional is given, whose layout no source says",
+                        "pass null for both, and differentiate the formula");
+  }
+  return call.CheckShape(call.Get("out"), x.sizes(), [] { return "the shape of x,"; });
+}
+
+struct Iterations {
+  int64_t n;
+  int64_t count;
+  double eps;
+};
+
+// Rows by their exponentials, then columns and rows in turns by their sums.
+void RunSinkhorn(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const auto& state = launch.State<Iterations>();
+  const int64_t n = state.n;
+  double m[kMostStreams][kMostStreams];
+  const auto divide = [&](bool columns) {
+    for (int64_t a = 0; a < n; ++a) {
+      double sum = state.eps;
+      for (int64_t b = 0; b < n; ++b) sum += columns ? m[b][a] : m[a][b];
+      for (int64_t b = 0; b < n; ++b) (columns ? m[b][a] : m[a][b]) /= sum;
+    }
+  };
+  for (int64_t unit = range.begin; unit < range.end; ++unit) {
+    const auto* x = DataOf<double>(launch, 1, memory) + unit * n * n;
+    for (int64_t i = 0; i < n; ++i) {
+      double most = x[i * n];
+      for (int64_t j = 1; j < n; ++j) most = std::max(most, x[i * n + j]);
+      double sum = 0;
+      for (int64_t j = 0; j < n; ++j) sum += m[i][j] = std::exp(x[i * n + j] - most);
+      for (int64_t j = 0; j < n; ++j) m[i][j] = m[i][j] / sum + state.eps;
+    }
+    divide(true);
+    for (int64_t k = 1; k < state.count; ++k) {
+      divide(false);
+      divide(true);
+    }
+    auto* out = DataOf<double>(launch, 0, memory) + unit * n * n;
+    for (int64_t i = 0; i < n; ++i) std::copy_n(m[i], n, out + i * n);
+  }
+}
+
+Status LowerSinkhorn(OpCall& call) {
+  const Operand& x_operand = call.Get("x");
+  const Dense x = DenseInput(call, x_operand, DType::kDouble);
+  const Dense out = DenseOutput(call, call.Get("out"), DType::kDouble);
+  Launch& launch = call.AddLaunch(RunSinkhorn);
+  out.Write(call, launch);
+  x.Read(call, launch);
+  const int64_t n = x_operand.sizes().back();
+  launch.state = std::make_shared<Iterations>(Iterations{n, call.Int("numIters"), call.Real("eps")});
+  launch.units = n == 0 ? 0 : x_operand.tensor->count / (n * n);
+  launch.grain = GrainOf(n * n * (kExpCost + 4 * call.Int("numIters")));
+  out.Store(call);
+  return {};
+}
+
+// ---- Convolutions that see earlier tokens ----
+
+Status CausalShape(OpCall& call) {
+  const Operand& x = call.Get("x");
+  const Operand& weight = call.Get("weight");
+  if (x.rank() != 3) {
+    return call.InvalidOperand(x,
+                               fmt::format("has shape {}, expected [tokens, batch, channels]", ShapeText(x.sizes())));
+  }
+  if (weight.rank() != 2 || weight.sizes()[0] == 0 || weight.sizes()[1] != x.sizes()[2]) {
+    return call.InvalidOperand(
+        weight, fmt::format("has shape {}, expected [window, {}]", ShapeText(weight.sizes()), x.sizes()[2]));
+  }
+  if (call.Find("maskOptional") != nullptr) {
+    const int64_t mask[] = {x.sizes()[1], x.sizes()[0]};
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get("maskOptional"), mask, [] { return "[batch, tokens]:"; }));
+  }
+  for (const std::string_view name : {"out", "gradY", "gradX"}) {
+    if (!call.Has(name)) continue;
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get(name), x.sizes(), [] { return "the shape of x,"; }));
+  }
+  if (!call.Has("gradWeight")) return {};
+  return call.CheckShape(call.Get("gradWeight"), weight.sizes(), [] { return "the shape of weight,"; });
+}
+
+struct Convolution {
+  int64_t tokens, batch, channels, window;
+};
+
+// Whether the result of this token counts.
+bool Counts(const uint8_t* mask, const Convolution& c, int64_t token, int64_t entry) {
+  return mask == nullptr || mask[entry * c.tokens + token] != 0;
+}
+
+// refs: out, x, weight, mask. A unit is a token of an entry.
+template <class T>
+void Convolve(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const auto& c = launch.State<Convolution>();
+  const bool is_gradient = launch.ints[0] != 0;  // of x: later tokens, and the mask counts for what is read
+  const auto* mask = DataOf<uint8_t>(launch, 3, memory);
+  for (int64_t unit = range.begin; unit < range.end; ++unit) {
+    const int64_t token = unit / c.batch, entry = unit % c.batch;
+    T* const out = DataOf<T>(launch, 0, memory) + unit * c.channels;
+    std::fill_n(out, c.channels, T(0));
+    if (!is_gradient && !Counts(mask, c, token, entry)) continue;
+    for (int64_t w = 0; w < c.window; ++w) {
+      const int64_t distance = c.window - 1 - w;
+      const int64_t from = is_gradient ? token + distance : token - distance;
+      if (from < 0 || from >= c.tokens || (is_gradient && !Counts(mask, c, from, entry))) continue;
+      const T* const x = DataOf<T>(launch, 1, memory) + (from * c.batch + entry) * c.channels;
+      const T* const weight = DataOf<T>(launch, 2, memory) + w * c.channels;
+      for (int64_t k = 0; k < c.channels; ++k) out[k] += weight[k] * x[k];
+    }
+  }
+}
+
+// refs: gradient of the weight (float64), gradient of the result, x, mask. A unit is a place of the window.
+template <class T>
+void OfWeight(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const auto& c = launch.State<Convolution>();
+  const auto* mask = DataOf<uint8_t>(launch, 3, memory);
+  for (int64_t w = range.begin; w < range.end; ++w) {
+    double* const out = DataOf<double>(launch, 0, memory) + w * c.channels;
+    std::fill_n(out, c.channels, 0.0);
+    for (int64_t token = c.window - 1 - w; token < c.tokens; ++token) {
+      for (int64_t entry = 0; entry < c.batch; ++entry) {
+        if (!Counts(mask, c, token, entry)) continue;
+        const int64_t from = token - (c.window - 1 - w);
+        const T* const grad = DataOf<T>(launch, 1, memory) + (token * c.batch + entry) * c.channels;
+        const T* const x = DataOf<T>(launch, 2, memory) + (from * c.batch + entry) * c.channels;
+        for (int64_t k = 0; k < c.channels; ++k) out[k] += static_cast<double>(grad[k]) * static_cast<double>(x[k]);
+      }
+    }
+  }
+}
+
+void RunConvolve(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  if (launch.compute == DType::kDouble) return Convolve<double>(launch, range, memory);
+  Convolve<float>(launch, range, memory);
+}
+
+void RunOfWeight(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  if (launch.compute == DType::kDouble) return OfWeight<double>(launch, range, memory);
+  OfWeight<float>(launch, range, memory);
+}
+
+std::shared_ptr<const Convolution> SizesOf(const OpCall& call) {
+  const std::span<const int64_t> x = call.Get("x").sizes();
+  return std::make_shared<Convolution>(Convolution{x[0], x[1], x[2], call.Get("weight").sizes()[0]});
+}
+
+void AddConvolution(OpCall& call, const Dense& out, const Dense& x, const Dense& weight, const Dense& mask,
+                    bool is_gradient) {
+  const auto sizes = SizesOf(call);
+  Launch& launch = call.AddLaunch(RunConvolve);
+  out.Write(call, launch);
+  for (const Dense* input : {&x, &weight, &mask}) input->Read(call, launch);
+  launch.state = sizes;
+  launch.ints.push_back(is_gradient ? 1 : 0);
+  launch.units = sizes->tokens * sizes->batch;
+  launch.grain = GrainOf(sizes->window * sizes->channels);
+}
+
+Status LowerCausal(OpCall& call) {
+  const DType math = WideFloatOf(call.compute);
+  const Dense x = DenseInput(call, call.Get("x"), math);
+  const Dense weight = DenseInput(call, call.Get("weight"), math);
+  const Dense mask = DenseInput(call, call.Find("maskOptional"), DType::kBool);
+  const Dense out = DenseOutput(call, call.Get("out"), math);
+  AddConvolution(call, out, x, weight, mask, false);
+  out.Store(call);
+  return {};
+}
+
+Status LowerCausalBackward(OpCall& call) {
+  const DType math = WideFloatOf(call.compute);
+  const Dense grad = DenseInput(call, call.Get("gradY"), math);
+  const Dense x = DenseInput(call, call.Get("x"), math);
+  const Dense weight = DenseInput(call, call.Get("weight"), math);
+  const Dense mask = DenseInput(call, call.Find("maskOptional"), DType::kBool);
+  const Dense of_x = DenseOutput(call, call.Get("gradX"), math);
+  const Dense of_weight = DenseOutput(call, call.Get("gradWeight"), DType::kDouble);
+  AddConvolution(call, of_x, grad, weight, mask, true);
+  const auto sizes = SizesOf(call);
+  Launch& launch = call.AddLaunch(RunOfWeight);
+  of_weight.Write(call, launch);
+  for (const Dense* input : {&grad, &x, &mask}) input->Read(call, launch);
+  launch.state = sizes;
+  launch.units = sizes->window;
+  launch.grain = GrainOf(sizes->tokens * sizes->batch * sizes->channels);
+  of_x.Store(call);
+  of_weight.Store(call);
+  return {};
+}
+
+}  // namespace
+}  // namespace streams
+
+using streams::CausalShape;
+using streams::LowerCausal;
+using streams::LowerCausalBackward;
+using streams::LowerMix;
+using streams::LowerSinkhorn;
+using streams::MixShape;
+using streams::SinkhornShape;
+
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/hyper_connections.def"
+#undef REPRISE_COMPUTATION
+
+}  // namespace reprise::ops

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Graphs of sessions that run: memory, results, streams, callbacks, caches.
+#include <condition_variable>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "engine_fixture.h"
+
+namespace reprise::engine {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+TEST_F(EngineTest, GE_022_030_CompileLoadExecute) {
+  AddCompiled(1, kAddText);
+  const Summary summary = (*session_->Compiled(1))->summary();
+  EXPECT_TRUE(summary.is_static);
+  EXPECT_THAT(summary.output_shapes, ElementsAre(ElementsAre(4)));
+  EXPECT_THAT(summary.output_types, ElementsAre(0));
+  ASSERT_EQ(Text(session_->LoadGraph(1, {}, stream_)), "");
+  const std::vector<InputTensor> inputs{OnDevice({1, 2, 3, 4}, {4})};
+  std::vector<OutputTensor> outputs(1);
+  outputs[0] = {Block(64), 16, -1, {}, nullptr};
+  void* const own = outputs[0].data;
+  ASSERT_EQ(Text(session_->Execute(1, stream_, inputs, outputs)), "");
+  Sync();
+  EXPECT_EQ(outputs[0].data, own);
+  EXPECT_THAT(outputs[0].shape, ElementsAre(4));
+  EXPECT_THAT(Floats(outputs[0].data, 16), ElementsAre(2, 8, 18, 32));
+  auto timeline = session_->Timeline(1);  // GE-049
+  ASSERT_TRUE(timeline.ok());
+  const auto events = nlohmann::json::parse(*timeline);
+  ASSERT_TRUE(events.is_array());
+  EXPECT_FALSE(events.empty());
+}
+
+TEST_F(EngineTest, GE_034_RunGraphCompilesAndWaits) {
+  ASSERT_EQ(Add(1, kAddText).code(), 0);
+  std::vector<float> x{1, 2, 3, 4};
+  const std::vector<InputTensor> inputs{OnHost(x, {4})};
+  for (int i = 0; i < 2; ++i) {
+    std::vector<HostTensor> outputs;
+    ASSERT_EQ(Text(session_->RunAndWait(1, inputs, outputs)), "");
+    EXPECT_THAT(Floats(outputs[0]), ElementsAre(2, 8, 18, 32));
+    EXPECT_THAT(outputs[0].shape, ElementsAre(4));
+  }
+}
+
+TEST_F(EngineTest, GE_035_038_OutputsComeFromTheAllocatorOfTheStream) {
+  AddCompiled(1, kAddText);
+  const auto allocator = std::make_shared<CountingAllocator>();
+  ASSERT_EQ(session_->RegisterAllocator(stream_, allocator).code(), 0);
+  const std::vector<InputTensor> inputs{OnDevice({1, 2, 3, 4}, {4})};
+  std::vector<OutputTensor> outputs;
+  ASSERT_EQ(Text(session_->RunOnStream(1, stream_, inputs, outputs)), "");
+  Sync();
+  EXPECT_TRUE(allocator->live.contains(outputs[0].data));
+  EXPECT_THAT(Floats(outputs[0].data, outputs[0].bytes), ElementsAre(2, 8, 18, 32));
+  EXPECT_EQ(session_->RemoveGraph(1).code(), 0);
+  EXPECT_EQ(allocator->live.size(), 1U);  // the result is the caller's
+  outputs.clear();
+  EXPECT_THAT(allocator->live, IsEmpty());
+  // Without an allocator it is memory of the engine's.
+  ASSERT_EQ(session_->UnregisterAllocator(stream_).code(), 0);
+  AddCompiled(1, kAddText);
+  ASSERT_EQ(Text(session_->RunOnStream(1, stream_, inputs, outputs)), "");
+  Sync();
+  EXPECT_THAT(Floats(outputs[0].data, outputs[0].bytes), ElementsAre(2, 8, 18, 32));
+}
+
+TEST_F(EngineTest, GE_019_036_CallsDuringARun) {
+  ASSERT_EQ(Add(1, kAddText).code(), 0);
+  const auto allocator = std::make_shared<CountingAllocator>();
+  ASSERT_EQ(session_->RegisterAllocator(stream_, allocator).code(), 0);
+  const std::vector<InputTensor> inputs{OnDevice({1, 2, 3, 4}, {4})};
+  int calls = 0;
+  allocator->on_malloc = [&] {
+    if (calls++ > 0) return;
+    std::vector<OutputTensor> none;
+    EXPECT_EQ(session_->RunOnStream(1, stream_, inputs, none).code(), kGraphAlreadyRunning);
+    EXPECT_EQ(session_->CompileGraph(1).code(), kGraphAlreadyRunning);
+    EXPECT_EQ(session_->LoadGraph(1, {}, stream_).code(), kGraphAlreadyRunning);
+    EXPECT_EQ(session_->SetConstBase(1, &calls, 1 << 20).code(), kGraphIsRunning);
+    EXPECT_EQ(session_->RemoveGraph(1).code(), 0);
+    EXPECT_EQ(session_->RemoveGraph(1).code(), kGraphNotExist);
+  };
+  std::vector<OutputTensor> outputs;
+  ASSERT_EQ(Text(session_->RunOnStream(1, stream_, inputs, outputs)), "");
+  Sync();
+  EXPECT_GT(calls, 0);
+  EXPECT_THAT(Floats(outputs[0].data, outputs[0].bytes), ElementsAre(2, 8, 18, 32));
+  outputs.clear();
+  EXPECT_THAT(allocator->live, IsEmpty());
+}
+
+TEST_F(EngineTest, GE_036_037_CallbacksOfQueuedRuns) {
+  ASSERT_EQ(Add(1, kAddText).code(), 0);
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::vector<float>> seen;
+  int failed = 0;
+  int busy = 0;
+  const auto input = [](float value) {
+    const std::vector<float> values(4, value);
+    return std::vector<HostTensor>{{0, {4}, std::string(reinterpret_cast<const char*>(values.data()), 16)}};
+  };
+  for (int i = 1; i <= 3; ++i) {
+    ASSERT_EQ(Text(session_->RunLater(1, input(static_cast<float>(i)), [&](const Status& status, std::vector<HostTensor>& outputs) {
+                const std::lock_guard lock(mutex);
+                status.ok() ? seen.push_back(Floats(outputs[0])) : void(++failed);
+                changed.notify_all();
+              })), "");
+  }
+  EXPECT_EQ(session_->CompileGraph(1).code() == 0, false);
+  ASSERT_EQ(session_->RunLater(1, {}, [&](const Status& status, std::vector<HostTensor>& outputs) {
+              const std::lock_guard lock(mutex);
+              if (status.code() == kParamInvalid && outputs.empty()) ++failed;
+              ++busy;
+              changed.notify_all();
+            }).code(), 0);
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return busy == 1; });
+  EXPECT_EQ(failed, 1);
+  ASSERT_EQ(seen.size(), 3U);
+  EXPECT_THAT(seen[2], ElementsAre(12, 15, 18, 21));
+}
+
+TEST_F(EngineTest, GE_027_039_BasesOfTheProgram) {
+  AddCompiled(1, kAddText, {{"ge.featureBaseRefreshable", "1"}});
+  const Summary summary = (*session_->Compiled(1))->summary();
+  ASSERT_EQ(Text(session_->SetConstBase(1, Block(summary.const_size()), summary.const_size())), "");
+  const std::vector<InputTensor> inputs{OnDevice({1, 2, 3, 4}, {4})};
+  for (int i = 0; i < 3; ++i) {
+    void* block = nullptr;
+    ASSERT_EQ(aclrtMalloc(&block, summary.feature_size(), ACL_MEM_MALLOC_HUGE_FIRST), ACL_SUCCESS);
+    ASSERT_EQ(Text(session_->UpdateFeatureBase(1, block, summary.feature_size())), "");
+    std::vector<OutputTensor> outputs;
+    ASSERT_EQ(Text(session_->RunOnStream(1, stream_, inputs, outputs)), "");
+    Sync();
+    EXPECT_THAT(Floats(outputs[0].data, outputs[0].bytes), ElementsAre(2, 8, 18, 32));
+    ASSERT_EQ(aclrtFree(block), ACL_SUCCESS);
+  }
+}
+
+TEST_F(EngineTest, GE_040_041_WrongTensors) {
+  AddCompiled(1, kAddText);
+  const InputTensor good = OnDevice({1, 2, 3, 4}, {4});
+  const struct {
+    std::vector<InputTensor> inputs;
+    std::vector<OutputTensor> outputs;
+    int number;
+    const char* text;
+  } kCases[] = {
+      {{}, {}, kParamInvalid, "0 inputs are given"},
+      {{good, good}, {}, kParamInvalid, "2 inputs are given"},
+      {{good}, {{}, {}}, kGraphGetInOutFailed, "2 outputs are given"},
+      {{OnDevice({1, 2}, {2})}, {}, kParamInvalid, "input 0 has 8 bytes"},
+      {{OnDevice({1, 2, 3, 4, 5, 6}, {6})}, {}, kParamInvalid, "[6]"},
+      {{{nullptr, 16, {0, {4}}}}, {}, kParamInvalid, "no address"},
+      {{good}, {{Block(64), 15, -1, {}, nullptr}}, kParamInvalid, "E19025"},
+  };
+  for (const auto& [inputs, outputs, number, text] : kCases) {
+    std::vector<OutputTensor> results = outputs;
+    const Status status = session_->RunOnStream(1, stream_, inputs, results);
+    EXPECT_EQ(status.code(), number) << text << " " << Text(status);
+    EXPECT_THAT(Text(status), HasSubstr(text));
+  }
+  std::vector<float> x{1, 2, 3, 4};
+  const std::vector<InputTensor> host{OnHost(x, {4})};
+  std::vector<OutputTensor> outputs;
+  EXPECT_THAT(Text(session_->Execute(1, stream_, host, outputs)), HasSubstr("host"));
+  EXPECT_EQ(session_->RemoveGraph(1).code(), 0);
+  AddCompiled(1, kAddText);
+  ASSERT_EQ(Text(session_->LoadGraph(1, {{"ge.exec.hostInputIndexes", "0"}}, stream_)), "");
+  ASSERT_EQ(Text(session_->Execute(1, stream_, host, outputs)), "");
+  x.assign(4, 0);  // read before the call returned
+  Sync();
+  EXPECT_THAT(Floats(outputs[0].data, outputs[0].bytes), ElementsAre(2, 8, 18, 32));
+}
+
+TEST_F(EngineTest, GE_032_FrozenInputsKeepTheirAddress) {
+  AddCompiled(1, kAddText);
+  ASSERT_EQ(Text(session_->LoadGraph(1, {{"ge.exec.frozenInputIndexes", "0"}}, stream_)), "");
+  const std::vector<InputTensor> first{OnDevice({1, 2, 3, 4}, {4})};
+  const std::vector<InputTensor> second{OnDevice({0, 0, 0, 0}, {4})};
+  for (const auto& inputs : {first, second}) {
+    std::vector<OutputTensor> outputs;
+    ASSERT_EQ(Text(session_->Execute(1, stream_, inputs, outputs)), "");
+    Sync();
+    EXPECT_THAT(Floats(outputs[0].data, outputs[0].bytes), ElementsAre(2, 8, 18, 32));
+  }
+}
+
+TEST_F(EngineTest, GE_044_084_ShapesThatRunsTell) {
+  for (const char* const jit : {"1", "2"}) {
+    const bool is_specialised = *jit == '1';
+    ASSERT_EQ(Add(1, kOpenText, {{"ge.jit_compile", jit}}).code(), 0);
+    for (const int64_t rows : {2, 4, 2}) {
+      const std::vector<float> values(static_cast<size_t>(rows) * 3, 1.5F);
+      const std::vector<InputTensor> inputs{OnDevice(values, {rows, 3})};
+      std::vector<OutputTensor> outputs;
+      ASSERT_EQ(Text(session_->RunOnStream(1, stream_, inputs, outputs)), "");
+      Sync();
+      EXPECT_THAT(outputs[0].shape, ElementsAre(rows, 3));
+      EXPECT_EQ(Floats(outputs[0].data, outputs[0].bytes), std::vector<float>(values.size(), 3));
+      EXPECT_EQ((*session_->Compiled(1))->summary().is_static, is_specialised);
+    }
+    EXPECT_EQ(session_->RemoveGraph(1).code(), 0);
+  }
+}
+
+TEST_F(EngineTest, GE_088_GearsAreChosenByTheShapesOfARun) {
+  AddCompiled(1, kOpenText, {{"ge.inputShape", "x:-1,3"}, {"ge.dynamicDims", "1;4"}, {"ge.dynamicNodeType", "1"}});
+  EXPECT_THAT((*session_->Compiled(1))->summary().output_shapes, ElementsAre(ElementsAre(4, 3)));
+  for (const int64_t rows : {1, 4, 2}) {
+    const std::vector<float> values(static_cast<size_t>(rows) * 3, 2);
+    const std::vector<InputTensor> inputs{OnDevice(values, {rows, 3})};
+    std::vector<OutputTensor> outputs;
+    const Status status = session_->RunOnStream(1, stream_, inputs, outputs);
+    if (rows == 2) {
+      EXPECT_THAT(Text(status), HasSubstr("those of no gear"));
+      continue;
+    }
+    ASSERT_EQ(Text(status), "");
+    Sync();
+    EXPECT_THAT(outputs[0].shape, ElementsAre(rows, 3));
+    EXPECT_EQ(Floats(outputs[0].data, outputs[0].bytes), std::vector<float>(values.size(), 4));
+  }
+}
+
+TEST_F(EngineTest, GE_045_TheSecondInterface) {
+  Begin({}, {}, Interface::kSecond);
+  ASSERT_EQ(Add(1, kAddText).code(), 0);
+  std::vector<float> x{1, 2, 3, 4};
+  std::vector<HostTensor> results;
+  ASSERT_EQ(Text(session_->RunAndWait(1, std::vector{OnHost(x, {4})}, results)), "");
+  ASSERT_EQ(Text(session_->RunAndWait(1, std::vector{OnDevice(x, {4})}, results)), "");
+  EXPECT_THAT(Floats(results[0]), ElementsAre(2, 8, 18, 32));
+  std::vector<OutputTensor> outputs;
+  EXPECT_EQ(session_->RunOnStream(1, stream_, std::vector{OnDevice(x, {4})}, outputs).code(), kUnsupported);
+  ASSERT_EQ(Add(2, kAddText).code(), 0);
+  EXPECT_EQ(Text(session_->LoadGraph(2, {}, nullptr)), "");
+}
+
+TEST_F(EngineTest, GE_046_ConstantsInFiles) {
+  setenv("ASCEND_WORK_PATH", folder_.c_str(), 1);
+  for (const char* const mode : {"1", "2"}) {
+    Begin({}, {{"ge.externalWeight", mode}});
+    AddCompiled(1, kAddText);
+    const Summary summary = (*session_->Compiled(1))->summary();
+    ASSERT_EQ(summary.weights.size(), 1U);
+    EXPECT_EQ(summary.weights[0].bytes, 16U);
+    std::ifstream file(summary.weights[0].path, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    EXPECT_THAT(Floats(bytes.data(), bytes.size()), ElementsAre(1, 2, 3, 4));
+    const uint64_t id = session_->id();
+    session_.reset();
+    CloseSession(id);
+    EXPECT_FALSE(std::filesystem::exists(summary.weights[0].path));
+  }
+  unsetenv("ASCEND_WORK_PATH");
+}
+
+TEST_F(EngineTest, GE_047_048_CompiledGraphsAreKeptAndFoundAgain) {
+  const auto options = [&](const std::string& folder) {
+    return OptionMap{{"ge.graph_compiler_cache_dir", folder}, {"ge.graph_key", "key-1"}};
+  };
+  ASSERT_EQ(Add(1, kAddText, options(folder_ / "nothing")).code(), 0);
+  EXPECT_THAT(Text(session_->CompileGraph(1)), HasSubstr("no folder"));
+  EXPECT_EQ(session_->RemoveGraph(1).code(), 0);
+  const auto compile = [&](const char* text) {
+    const uint64_t before = CountOfCompilations();
+    TakeWarnings();
+    AddCompiled(1, text, options(folder_));
+    std::vector<OutputTensor> outputs;
+    const std::vector<InputTensor> inputs{OnDevice({1, 2, 3, 4}, {4})};
+    EXPECT_EQ(Text(session_->RunOnStream(1, stream_, inputs, outputs)), "");
+    Sync();
+    EXPECT_THAT(Floats(outputs[0].data, outputs[0].bytes), ElementsAre(2, 8, 18, 32));
+    EXPECT_EQ(session_->RemoveGraph(1).code(), 0);
+    return CountOfCompilations() - before;
+  };
+  EXPECT_EQ(compile(kAddText), 1U);
+  const auto index = nlohmann::json::parse(std::ifstream(folder_ / "key-1.idx"));
+  EXPECT_EQ(index["cache_file_list"][0]["graph_key"], "key-1");
+  const std::filesystem::path file = folder_ / index["cache_file_list"][0]["cache_file_name"].get<std::string>();
+  EXPECT_TRUE(std::filesystem::exists(file));
+  EXPECT_EQ(compile(kAddText), 0U) << TakeWarnings();
+  // Another graph under the same key.
+  EXPECT_EQ(compile("graph add\nx = Data() : float32 [4]\nw = Const() : float32 [4] = 1, 2, 3, 4\nt = Add(w, x)\n"
+                    "y = Mul(t, x)\nreturn y\n"), 1U);
+  EXPECT_THAT(TakeWarnings(), testing::AnyOf(HasSubstr("another graph"), IsEmpty()));
+  EXPECT_EQ(compile(kAddText), 1U);
+  EXPECT_EQ(compile(kAddText), 0U) << TakeWarnings();
+  // Damaged.
+  const auto again = nlohmann::json::parse(std::ifstream(folder_ / "key-1.idx"));
+  const std::filesystem::path kept = folder_ / again["cache_file_list"][0]["cache_file_name"].get<std::string>();
+  std::fstream damage(kept, std::ios::in | std::ios::out | std::ios::binary);
+  damage.seekp(-1, std::ios::end);
+  damage.put('\x7F');
+  damage.close();
+  EXPECT_EQ(compile(kAddText), 1U);
+  std::ofstream(folder_ / "cache.conf") << R"({"cache_debug_mode": true})";
+  EXPECT_EQ(compile(kAddText), 1U);
+}
+
+TEST_F(EngineTest, GE_081_LabelsOfStreams) {
+  const std::string text = R"(graph labels
+x = Data() : float32 [4]
+a = Add(x, x) notes {_user_stream_label = "one"}
+b = Mul(x, x) notes {_user_stream_label = "two"}
+y = Sub(a, b)
+return y
+)";
+  ASSERT_EQ(Add(1, text, {{"ge.enableSingleStream", "true"}}).code(), 0);
+  EXPECT_THAT(Text(session_->CompileGraph(1)), HasSubstr("label of a stream"));
+  AddCompiled(2, text);
+  const Summary summary = (*session_->Compiled(2))->summary();
+  int64_t next = 0;
+  for (const LogicalStream& stream : summary.streams) EXPECT_EQ(stream.id, next++);
+  EXPECT_EQ(summary.streams.size(), 3U);
+  EXPECT_THAT(summary.stream_graph, HasSubstr("style=dashed"));
+}
+
+}  // namespace
+}  // namespace reprise::engine
