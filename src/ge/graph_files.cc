@@ -4,12 +4,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <ostream>
 
+#include "compiler/dump/dump.h"
 #include "compiler/export/export.h"
 #include "compiler/import/import.h"
-#include "compiler/text.h"
 #include "ge/access.h"
 #include "ge/graph_impl.h"
 #include "graph/graph.h"
@@ -70,6 +69,16 @@ StatusOr<std::string> BytesOf(Graph::Impl* graph) {
   return bytes.ok() ? std::move(bytes) : As(GRAPH_FAILED, std::move(bytes).status(), "the graph");
 }
 
+StatusOr<compiler::DumpForm> FormOf(Graph::DumpFormat format) {
+  switch (format) {
+    case Graph::DumpFormat::kOnnx: return compiler::DumpForm::kOnnx;
+    case Graph::DumpFormat::kTxt: return compiler::DumpForm::kProto;
+    case Graph::DumpFormat::kReadable: return compiler::DumpForm::kReadable;
+  }
+  return Invalid(fmt::format("there is no format {}", static_cast<uint32_t>(format)), "parameter format",
+                 "pass one of DumpFormat");
+}
+
 }  // namespace
 
 graphStatus Graph::SaveToFile(const char* file_name) const {
@@ -114,18 +123,12 @@ graphStatus Graph::LoadFromFile(const char* file_name) {
 
 graphStatus Graph::Dump(DumpFormat format, std::ostream& o_stream) const {
   return Answer("ge::Graph::Dump", [&]() -> Status {
+    REPRISE_ASSIGN_OR_RETURN(const compiler::DumpForm form, FormOf(format));
     if (!impl_) return EmptyGraphError();
     REPRISE_RETURN_IF_ERROR(impl_->Update());
-    if (format == DumpFormat::kReadable) {
-      o_stream << compiler::ToText(*impl_->model);
-    } else if (format == DumpFormat::kTxt) {
-      auto text = compiler::ToProtoText(*impl_->model);
-      if (!text.ok()) return As(GRAPH_FAILED, std::move(text).status(), "the graph");
-      o_stream << *text;
-    } else {
-      return Invalid(fmt::format("graphs cannot be written in format {}", static_cast<uint32_t>(format)),
-                     "parameter format", "use DumpFormat::kReadable or kTxt", GRAPH_FAILED);
-    }
+    auto text = compiler::DumpText(*impl_->model, form, compiler::Content::kAll);
+    if (!text.ok()) return As(GRAPH_FAILED, std::move(text).status(), "the graph");
+    o_stream << *text;
     if (o_stream.good()) return {};
     return Invalid("the stream takes no more", "parameter o_stream", "pass a stream that can be written to",
                    GRAPH_FAILED);
@@ -133,14 +136,11 @@ graphStatus Graph::Dump(DumpFormat format, std::ostream& o_stream) const {
 }
 graphStatus Graph::DumpToFile(DumpFormat format, const AscendString& suffix) const {
   return Answer("ge::Graph::DumpToFile", [&]() -> Status {
+    REPRISE_ASSIGN_OR_RETURN(const compiler::DumpForm form, FormOf(format));
     if (!impl_) return EmptyGraphError();
-    const std::string path = fmt::format("ge_graph_{}_{}.txt", impl_->name, suffix.GetString());
-    std::ofstream file(path);
-    if (!file) return FileError(path.c_str(), "written", errno);
-    const graphStatus status = Dump(format, file);
-    return status == GRAPH_SUCCESS
-               ? Status()
-               : Invalid("the graph was not written", "parameter format", "see the other message", status);
+    REPRISE_RETURN_IF_ERROR(impl_->Update());
+    auto path = compiler::DumpToFile(*impl_->model, form, {.stage = suffix.GetString()});
+    return path.ok() ? Status() : As(GRAPH_FAILED, std::move(path).status(), "the graph");
   });
 }
 

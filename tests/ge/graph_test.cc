@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "all_ops.h"
+#include "compiler/executable.h"
 #include "compiler/text.h"
 #include "ge/access.h"
 #include "graph/graph.h"
@@ -348,6 +349,21 @@ TEST(GeGraph, CopiesAreIndependent) {
   EXPECT_EQ(ge::Graph::ConstructFromInputs({}, "made"), nullptr);
 }
 
+TEST(GeGraph, GoesToTheCompiler) {
+  const Sum ops;
+  ge::Graph graph("g");
+  graph.SetInputs({ops.x, ops.y}).SetOutputs({ops.sum});
+  auto model = GraphAccess::ModelOf(graph);
+  ASSERT_TRUE(model.ok());
+  auto compiled = reprise::compiler::Executable::Compile(**model, {});
+  ASSERT_TRUE(compiled.ok());
+  EXPECT_TRUE((*compiled)->is_static());
+  ASSERT_EQ((*compiled)->results().size(), 1u);
+  EXPECT_EQ((*compiled)->results()[0].shape.text(), "[1, 3]");
+  GraphAccess::SetModel(graph, std::make_shared<reprise::compiler::Graph>((*compiled)->graph()));
+  EXPECT_NE(graph.FindNodeByName("sum"), nullptr);
+}
+
 // A field of a protobuf message that holds bytes, and one that holds a number.
 std::string Field(int number, const std::string& bytes) {
   std::string text;
@@ -389,7 +405,11 @@ TEST(GeGraph, ReadsAndWritesModels) {
   EXPECT_THAT(Message(), HasSubstr("\"/nowhere/graph.air\" cannot be written"));
   std::ostringstream out;
   EXPECT_EQ(copy.Dump(ge::Graph::DumpFormat::kReadable, out), ge::GRAPH_SUCCESS);
-  EXPECT_THAT(out.str(), HasSubstr("y = Relu("));
+  EXPECT_THAT(out.str(), HasSubstr("Node[type=Relu] (inputs = (x=%x)"));
+  out.str("");
+  EXPECT_EQ(copy.Dump(ge::Graph::DumpFormat::kOnnx, out), ge::GRAPH_SUCCESS);
+  EXPECT_THAT(out.str(), HasSubstr("Relu"));
+  EXPECT_EQ(copy.Dump(static_cast<ge::Graph::DumpFormat>(9), out), ge::GRAPH_PARAM_INVALID);
 }
 
 TEST(GeGraph, WritesWhatWasMadeOfOperators) {

@@ -3,6 +3,7 @@
 #ifndef REPRISE_EXE_GRAPH_RUNTIME_EXPAND_DIMS_TYPE_H_
 #define REPRISE_EXE_GRAPH_RUNTIME_EXPAND_DIMS_TYPE_H_
 
+#include <cstddef>
 #include <cstdint>
 
 namespace gert {
