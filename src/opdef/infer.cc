@@ -268,7 +268,11 @@ std::string InferContext::Text(std::string_view name) const {
 
 std::vector<int64_t> InferContext::Ints(std::string_view name) const {
   const AttributeValue* value = FindAttribute(name);
-  if (value != nullptr) return std::get<std::vector<int64_t>>(*value);
+  if (value != nullptr) {
+    const auto* const flags = std::get_if<std::vector<bool>>(value);
+    if (flags != nullptr) return {flags->begin(), flags->end()};
+    return std::get<std::vector<int64_t>>(*value);
+  }
   const std::span<const int64_t> entries = op.FindAttribute(name)->entries;
   return {entries.begin(), entries.end()};
 }

@@ -92,6 +92,7 @@ class InferContext {
   int64_t Int(std::string_view name) const;
   double Real(std::string_view name) const;
   std::string Text(std::string_view name) const;
+  /// Of lists of integers; those of flags are 0 and 1.
   std::vector<int64_t> Ints(std::string_view name) const;
   bool HasAttribute(std::string_view name) const;
 

@@ -263,7 +263,8 @@ Status MaxPoolMask(InferContext& call) {  // rule
   REPRISE_RETURN_IF_ERROR(SetWindows(call, x, layout, x.shape[1], WindowsOf(call, pool), &out));
   REPRISE_RETURN_IF_ERROR(call.Set(call.Out("y"), out));
   constexpr int64_t kBits = 16;
-  return call.Set(call.Out("argmax"), Sizes{out[0], out[1], pool.sizes[0] * pool.sizes[1], CeilDiv(out[2] * out[3], kBits) + 1});
+  return call.Set(call.Out("argmax"),
+                  Sizes{out[0], out[1], pool.sizes[0] * pool.sizes[1], CeilDiv(out[2] * out[3], kBits) + 1});
 }
 
 // Batch and channels of x, and the sizes of the grid.

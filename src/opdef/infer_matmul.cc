@@ -190,6 +190,12 @@ Status PermutedMatmul(InferContext& call) {  // rule
   REPRISE_RETURN_IF_ERROR(permuted(x2.shape, "perm_x2", &second));
   REPRISE_RETURN_IF_ERROR(MultiplyShapes(call, x1, x2, first, second, false, &product));
   REPRISE_RETURN_IF_ERROR(permuted(product, "perm_y", &result));
+  // Parts of the batch in front, and the matrices of each side by side.
+  const int64_t parts = call.Int("batch_split_factor");
+  if (parts < 1) {
+    return call.WrongAttribute("batch_split_factor", fmt::format("is {}", parts), "set it to 1 or more");
+  }
+  if (parts > 1) result = Sizes{parts, product[1], FloorDiv(product[0], parts) * product[2]};
   return call.SetRest(result);
 }
 

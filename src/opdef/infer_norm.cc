@@ -142,7 +142,15 @@ Status FirstDimScales(InferContext& call) {  // rule
   const Sizes& x = call.First().shape;
   REPRISE_RETURN_IF_ERROR(
       call.Set(call.Out("quant_scale"), x.has_rank() && x.rank() != 0 ? Sizes{x[0]} : Sizes::Unknown(1)));
-  return call.SetRest(x);
+  constexpr int32_t kInt32 = 3;
+  constexpr int32_t kInt4 = 29;
+  InferResult& out = call.Out(0);
+  if (out.dtype == -1) out.dtype = out.wanted == kInt32 ? kInt32 : kInt4;
+  if (out.dtype != kInt32 || !x.has_rank() || x.rank() == 0) return call.SetRest(x);
+  constexpr int64_t kNumbers = 8;  // of 4 bits in a word
+  Sizes words = x;
+  words.dims().back() = FloorDiv(x.back(), kNumbers);
+  return call.SetRest(words);
 }
 
 // The largest magnitude is one number, or one for each group.

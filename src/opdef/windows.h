@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attributes of convolutions, pools and grids, which name every dim of a layout ("NHWC"), as values of the spatial dims.
-// Read by rules of inference and by whoever computes the operators.
+// Attributes of convolutions, pools and grids, which name every dim of a layout ("NHWC"), as values of the spatial
+// dims. Read by rules of inference and by whoever computes the operators.
 #pragma once
 
 #include <cstdint>

@@ -219,7 +219,10 @@ Status NamedCall::CheckFormat(const NamedTensor& tensor, int code) const {
 Status NamedCall::CheckTypes() const {
   const opdef::Operand* first = nullptr;  // the first that is no value
   DTypeSet computed = op.types.empty() ? kAllTypes : op.types;
-  if (op.types.empty() && !op.function.empty()) computed = Routine::Of(op.function).types;
+  if (op.types.empty() && !op.function.empty()) {  // what its first tensor takes
+    const Routine routine = Routine::Of(op.function);
+    computed = routine.params[0].types.empty() ? routine.types : routine.params[0].types;
+  }
   for (const Slot& slot : input_slots_) {
     const opdef::Operand& operand = *slot.operand;
     if (first == nullptr && !operand.is_value()) first = &operand;

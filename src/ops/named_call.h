@@ -51,6 +51,14 @@ struct NamedOp {
 const NamedOp* FindNamedOp(std::string_view type);
 std::span<const NamedOp> NamedOps();
 
+/// Why a graph operator has no row, and what to do instead.
+struct NamedReason {
+  std::string_view why;  ///< behind its name: "needs several processes"
+  std::string_view next;
+};
+/// Null where nothing is said.
+const NamedReason* FindReason(std::string_view type);
+
 /// Strided view of memory that the steps work on. Sizes and strides in elements.
 struct StridedView {
   kernels::DType dtype = kernels::DType::kUndefined;

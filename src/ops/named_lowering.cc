@@ -31,6 +31,11 @@ size_t Distance(std::string_view a, std::string_view b) {
 
 // A type of graphs that has no row here.
 Status OnlyInGraphs(const opdef::GraphOp& op) {
+  if (const NamedReason* reason = FindReason(op.type); reason != nullptr) {
+    return Error(kOpNotFound, fmt::format("the operator {} has no kernel: it {}", op.type, reason->why))
+        .Culprit("parameter opType")
+        .Hint(std::string(reason->next));
+  }
   return Error(kOpNotFound, fmt::format("the operator {} is known to graphs, but has no kernel by type yet", op.type))
       .Culprit("parameter opType")
       .Hint(op.functions.empty() ? std::string("compute it with other operators")

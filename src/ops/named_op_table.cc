@@ -16,7 +16,7 @@ const std::vector<NamedOp>& Rows() {
     auto* const all = new std::vector<NamedOp>;
     for (const std::span<const NamedOp> family :
          {named::ActivationRows(), named::AttentionRows(), named::ConvolutionRows(), named::ElementwiseRows(),
-          named::ForeachRows(), named::IndexingRows(), named::MatmulRows(), named::MovementRows(),
+          named::ForeachRows(), named::FourierRows(), named::IndexingRows(), named::MatmulRows(), named::MovementRows(),
           named::NormalizationRows(), named::PaddingRows(), named::PoolingRows(), named::ProductRows(),
           named::QuantizationRows(), named::RandomRows(), named::ReductionRows(), named::RoutingRows()}) {
       all->insert(all->end(), family.begin(), family.end());

@@ -35,6 +35,23 @@ TEST(NamedOpTest, EveryRowIsAGraphOperatorWithTheTypesOfItsSteps) {
   }
 }
 
+// What the specification ranks A and B has steps, or a reason that the refusal says.
+TEST(NamedOpTest, EveryGraphOperatorHasStepsOrAReason) {
+  for (const opdef::GraphOp& op : opdef::GraphOps()) {
+    SCOPED_TRACE(op.type);
+    const bool has_steps = FindNamedOp(op.type) != nullptr;
+    const NamedReason* const reason = FindReason(op.type);
+    EXPECT_FALSE(has_steps && reason != nullptr) << "has steps, so that the reason is never said";
+    if (has_steps || op.rank == 'C') continue;
+    EXPECT_NE(nullptr, reason) << "add steps in named_ops/FAMILY.cc, or a reason in named_ops/reasons.cc";
+    if (reason == nullptr) continue;
+    Status refusal = NoSteps(op.type);
+    EXPECT_EQ(kOpNotFound, refusal.code());
+    EXPECT_NE(std::string::npos, refusal.detail().what.find(reason->why));
+    EXPECT_FALSE(refusal.detail().hint.empty());
+  }
+}
+
 bool HasOperand(std::span<const opdef::Operand> operands, std::string_view name) {
   return std::any_of(operands.begin(), operands.end(), [&](const auto& operand) { return operand.name == name; });
 }
@@ -167,6 +184,23 @@ TEST(NamedLoweringTest, ConstantsWithoutMemoryAreKept) {
   ASSERT_TRUE(call.ok()) << std::move(call).status().detail().what;
   ASSERT_EQ(1u, plan.kept.size());
   EXPECT_EQ(8u, plan.kept[0].size());
+}
+
+TEST(NamedLoweringTest, AnInputWrittenInPlaceIsCopiedWhereTheOutputLiesElsewhere) {
+  Plan plan;
+  for (const bool is_elsewhere : {false, true}) {
+    void* const dst = plan.Next(16);
+    void* const result = is_elsewhere ? plan.Next(16) : dst;
+    NamedRequest request{.type = "ViewCopy", .arena = &plan};
+    const auto numbers = [](int64_t value) { return std::vector{ValueOf<int64_t>(kInt64, {value})}; };
+    request.inputs = {{OperandOf(kFloat, {4}, dst)},           numbers(2), numbers(1), numbers(1),
+                      {OperandOf(kFloat, {4}, plan.Next(16))}, numbers(2), numbers(2), numbers(0)};
+    request.outputs = {{OperandOf(kFloat, {4}, result)}};
+    auto call = LowerNamed(std::move(request));
+    ASSERT_TRUE(call.ok()) << std::move(call).status().detail().what;
+    EXPECT_EQ(is_elsewhere ? 2u : 1u, call.value()->steps().size());
+    EXPECT_FALSE(is_elsewhere && Written(*call.value()).contains(dst));
+  }
 }
 
 TEST(NamedLoweringTest, TypesWithoutStepsAreRefused) {

@@ -35,7 +35,7 @@ TEST_F(RefusalTest, UnknownTypesNameTheirNeighbours) {
 TEST_F(RefusalTest, TypesOfGraphsWithoutAKernelSaySo) {
   const Tensor x(ACL_FLOAT, {2});
   Refuse(100024, "Const", {&x}, x,
-         {"the operator Const is known to graphs, but has no kernel by type yet", "other operators"});
+         {"the operator Const has no kernel: it is part of how a graph is built", "put it into a graph"});
 }
 
 TEST_F(RefusalTest, WrongInputs) {

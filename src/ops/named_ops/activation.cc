@@ -88,7 +88,7 @@ constexpr NamedOp kActivationRows[] = {
     As("PReluGrad", {}, "aclnnPreluBackward", "grads features weights =dx =da"),
     {"Relu", kRealTypes, LowerNamedUnary, kCodeRelu},
     As("ReluGrad", {}, "aclnnThresholdBackward", "gradients features %0 ="),
-    As("Sigmoid", kFloatingTypes, "aclnnSigmoid"),
+    As("Sigmoid", kUnary, "aclnnSigmoid"),
     As("SigmoidGrad", kFloatingTypes, "aclnnSigmoidBackward", "dy y ="),
     As("SoftShrink", kSingleAndFloat16, "aclnnSoftshrink", "input_x @lambd ="),
     As("SwiGlu", {}, "aclnnSwiGlu", "x @dim ="),

@@ -165,6 +165,7 @@ Status LowerNamedConvolution(NamedCall& call) {
 Status LowerTransposedConvolution(NamedCall& call) {
   REPRISE_RETURN_IF_ERROR(CheckOffset(call));
   REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"x", "filter"}, geometry.layout));
   REPRISE_ASSIGN_OR_RETURN(const Operands operands, ReadOperands(call, geometry.layout));
   REPRISE_RETURN_IF_ERROR(ConvolveBack(call, operands.x, operands.filter, operands.bias, operands.out, geometry));
   const StridedView out = ChannelsFirst(call.OutputView(), geometry.layout);
@@ -173,6 +174,7 @@ Status LowerTransposedConvolution(NamedCall& call) {
 
 Status LowerGradientOfInput(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"filter", "out_backprop"}, geometry.layout));
   const auto view = [&](const NamedTensor& tensor) { return ChannelsFirst(tensor.view(), geometry.layout); };
   return ConvolveBack(call, view(call.Input("out_backprop")), view(call.Input("filter")), nullptr, view(call.output()),
                       geometry);
@@ -180,6 +182,7 @@ Status LowerGradientOfInput(NamedCall& call) {
 
 Status LowerGradientOfFilter(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"x", "out_backprop"}, geometry.layout));
   const auto view = [&](const NamedTensor& tensor) { return ChannelsFirst(tensor.view(), geometry.layout); };
   REPRISE_ASSIGN_OR_RETURN(const StridedView x, PadApart(call, view(call.Input("x")), geometry));
   const StridedView out = view(call.output());
@@ -187,6 +190,7 @@ Status LowerGradientOfFilter(NamedCall& call) {
                   {{"gradOutput", view(call.Input("out_backprop"))},
                    {"input", x},
                    {"weight", Placeholder(call, out.dtype, out.sizes)},
+                   {"biasSizes", std::vector<int64_t>{out.sizes[0]}},
                    {"stride", geometry.strides},
                    {"padding", geometry.pads_in_front()},
                    {"dilation", geometry.dilations},

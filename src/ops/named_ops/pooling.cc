@@ -70,7 +70,11 @@ Status LowerNamedAvgPool(NamedCall& call) {
 }
 
 Status LowerAvgPoolGradient(NamedCall& call) {
+  if (call.shape().size() != 4) {
+    return call.WrongOutput(call.output(), fmt::format("gets {} dims", call.shape().size()), "ask for 4 sizes");
+  }
   REPRISE_ASSIGN_OR_RETURN(MeanWindows windows, ReadMeanWindows(call, call.shape()));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"input_grad"}, windows.layout));
   const std::vector<int64_t>& pads = windows.pads;
   if (pads[0] != pads[2] || pads[1] != pads[3]) {
     return call.context.WrongAttribute("pads",
@@ -206,12 +210,14 @@ Status StepLargestGradient(NamedCall& call, const LargestWindows& windows, const
 
 Status LowerLargestGradient(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const LargestWindows windows, ReadLargestWindows(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"x", "grad", "argmax"}, windows.layout));
   return StepLargestGradient(call, windows, call.Input("argmax").view());
 }
 
 // x says where its largest elements are; the mask says the same.
 Status LowerLargestGradientWithMask(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const LargestWindows windows, ReadLargestWindows(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"x", "grad"}, windows.layout));
   const StridedView grad = call.Input("grad").view();
   const StridedView values = call.Temporary(grad.dtype, grad.sizes);
   const StridedView places = call.Temporary(DType::kInt32, grad.sizes);

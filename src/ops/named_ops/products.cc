@@ -64,6 +64,7 @@ Status LowerGroupedProduct(NamedCall& call) {
 
 Status LowerGroupedSwiglu(NamedCall& call) {
   const auto& context = call.context;
+  const std::vector<StridedView> smooth = ViewsOf(call.List("smooth_scale"));
   return StepWith(call, "aclnnGroupedMatmulSwigluQuantV2",
                   {{"x", call.Input("x").view()},
                    {"weight", MatricesOf(call, "weight", "transpose_weight")},
@@ -71,8 +72,7 @@ Status LowerGroupedSwiglu(NamedCall& call) {
                    {"weightAssistMatrixOptional", OptionalList(call, "weight_assist_matrix")},
                    {"biasOptional", OptionalInput(call, "bias")},
                    {"xScale", call.Input("x_scale").view()},
-                   {"smoothScaleOptional",
-                    call.List("smooth_scale").empty() ? nullptr : StepArgument(call.List("smooth_scale")[0].view())},
+                   {"smoothScaleOptional", smooth.empty() ? nullptr : StepArgument(smooth[0])},
                    {"groupList", call.Input("group_list").view()},
                    {"dequantMode", context.Int("dequant_mode")},
                    {"dequantDtype", context.Int("dequant_dtype")},
@@ -111,7 +111,7 @@ Status LowerLora(NamedCall& call) {
                    {"x", call.Input("x").view()},
                    {"weightB", call.Input("weightB").view()},
                    {"indices", call.Input("indices").view()},
-                   {"weightA", OptionalInput(call, "weightA")},
+                   {"weightAOptional", OptionalInput(call, "weightA")},
                    {"layerIdx", call.context.Int("layer_idx")},
                    {"scale", call.context.Real("scale")},
                    {"yOffset", call.context.Int("y_offset")},

@@ -67,13 +67,6 @@ StridedView Permuted(const StridedView& view, std::span<const size_t> order) {
   return out;
 }
 
-StridedView Narrowed(const StridedView& view, size_t dim, int64_t begin, int64_t count) {
-  StridedView out = view;
-  out.sizes[dim] = count;
-  out.data = static_cast<char*>(view.data) + begin * view.strides[dim] * kernels::ItemSize(view.dtype);
-  return out;
-}
-
 StridedView Placeholder(NamedCall& call, kernels::DType dtype, std::span<const int64_t> sizes) {
   constexpr int64_t kOne[1] = {1};
   StridedView view = StridedView::Of(dtype, sizes, call.Temporary(dtype, kOne).data);

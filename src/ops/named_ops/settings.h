@@ -10,7 +10,7 @@
 #include <span>
 #include <string_view>
 
-#include "ops/named_call.h"
+#include "ops/named_ops/steps.h"
 
 namespace reprise::ops::named {
 
@@ -35,8 +35,6 @@ StepArgument OptionalOutput(const NamedCall& call, std::string_view name);
 
 /// Dims in another order.
 StridedView Permuted(const StridedView& view, std::span<const size_t> order);
-/// Elements [begin, begin + count) of a dim.
-StridedView Narrowed(const StridedView& view, size_t dim, int64_t begin, int64_t count);
 /// Memory of the call for a parameter that is looked at for its shape alone.
 StridedView Placeholder(NamedCall& call, kernels::DType dtype, std::span<const int64_t> sizes);
 /// The same numbers in another type: the view itself, or a copy.

@@ -123,6 +123,12 @@ int64_t CountOf(std::span<const int64_t> sizes) {
   return count;
 }
 
+StridedView Narrowed(StridedView view, size_t dim, int64_t begin, int64_t count) {
+  view.data = static_cast<char*>(view.data) + begin * view.strides[dim] * kernels::ItemSize(view.dtype);
+  view.sizes[dim] = count;
+  return view;
+}
+
 StridedView ElementOf(const StridedView& view, int64_t index) {
   return StridedView::Of(view.dtype, {}, static_cast<char*>(view.data) + index * kernels::ItemSize(view.dtype));
 }

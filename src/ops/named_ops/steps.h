@@ -37,6 +37,7 @@ std::span<const NamedOp> AttentionRows();
 std::span<const NamedOp> ConvolutionRows();
 std::span<const NamedOp> ElementwiseRows();
 std::span<const NamedOp> ForeachRows();
+std::span<const NamedOp> FourierRows();
 std::span<const NamedOp> IndexingRows();
 std::span<const NamedOp> MatmulRows();
 std::span<const NamedOp> MovementRows();
@@ -102,6 +103,8 @@ Status LowerNamedCopy(NamedCall& call);
 kernels::DType Wide(kernels::DType type);
 bool IsFloating(kernels::DType type);
 int64_t CountOf(std::span<const int64_t> sizes);
+/// Elements [begin, begin + count) of a dim.
+StridedView Narrowed(StridedView view, size_t dim, int64_t begin, int64_t count);
 /// One element of a row-major tensor, as a tensor of rank 0.
 StridedView ElementOf(const StridedView& view, int64_t index);
 /// What two shapes that fit broadcast to.

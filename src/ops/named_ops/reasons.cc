@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Why operators of the specification's first ranks have no steps. scripts/gen_graph_ops.py reads the table, too.
+#include <algorithm>
+#include <array>
+
+#include "ops/named_call.h"
+
+namespace reprise::ops {
+namespace {
+
+struct Reason {
+  std::string_view type;
+  NamedReason reason;
+};
+
+constexpr NamedReason kGraph = {"is part of how a graph is built, and nothing by itself",
+                                "put it into a graph, which the graph engine compiles"};
+constexpr NamedReason kCollective = {"needs several processes, which graphs here do not join yet",
+                                     "run the part of one process, and exchange tensors outside of the graph"};
+constexpr NamedReason kFloat8 = {
+    "gives or takes numbers of 8 or 4 bits with a floating point, which no kernel computes",
+    "use the operator for int8, or cast to float16"};
+constexpr NamedReason kText = {"gives or takes text, which is no memory of a device",
+                               "print tensors outside of the graph"};
+constexpr NamedReason kStates = {"has no published formula of its states and modes",
+                                 "use MaskedCausalConv1d, or Conv2D and a state of your own"};
+constexpr NamedReason kPieces = {"has no published formula that settles its scales and caches",
+                                 "use AscendAntiQuantV2, RotaryPositionEmbedding and ScatterPaKvCache"};
+
+// In the order of the alphabet.
+constexpr Reason kReasons[] = {
+    {"Const", kGraph},
+    {"DequantRopeQuantKvcache", kPieces},
+    {"FusedCausalConv1d", kStates},
+    {"GroupedDynamicBlockQuant", kFloat8},
+    {"HcomAllGather", kCollective},
+    {"HcomAllReduce", kCollective},
+    {"HcomAllToAll", kCollective},
+    {"HcomAllToAllV", kCollective},
+    {"HcomBroadcast", kCollective},
+    {"HcomReceive", kCollective},
+    {"HcomReduceScatter", kCollective},
+    {"HcomSend", kCollective},
+    {"InplaceFusedCausalConv1d", kStates},
+    {"PrintV2", kText},
+    {"QuantBatchMatmulInplaceAdd", kFloat8},
+    {"QuantBatchMatmulV4", kFloat8},
+    {"QuantGroupedMatmulInplaceAdd", kFloat8},
+    {"QuantMax", kFloat8},
+    {"StringFormat", kText},
+};
+static_assert(std::is_sorted(std::begin(kReasons), std::end(kReasons),
+                             [](const Reason& a, const Reason& b) { return a.type < b.type; }));
+
+}  // namespace
+
+const NamedReason* FindReason(std::string_view type) {
+  const auto* const found =
+      std::lower_bound(std::begin(kReasons), std::end(kReasons), type,
+                       [](const Reason& row, std::string_view wanted) { return row.type < wanted; });
+  return found != std::end(kReasons) && found->type == type ? &found->reason : nullptr;
+}
+
+}  // namespace reprise::ops
