@@ -30,7 +30,8 @@ struct Use {
   uint32_t index = 0;
 
   bool is_result() const { return node == kNoNode; }
-  friend auto operator<=>(const Use&, const Use&) = default;
+  friend bool operator==(const Use&, const Use&) = default;
+  friend bool operator<(const Use& a, const Use& b) { return a.node != b.node ? a.node < b.node : a.index < b.index; }
 };
 
 /// Changes of `graph` that do not go through the rewriter, but for types, attributes and notes, make it invalid.

@@ -333,6 +333,19 @@ TEST(Passes, WritersAndReadersKeepTheOrderOfTheProgram) {
              "return before, between, behind, second, last, other\n");
 }
 
+TEST(Passes, FusionsLeaveReadersOfWhatIsWritten) {
+  const PassRecord record = ExpectNoPass("SwishFusionPass",
+                                         "graph g\n"
+                                         "x = RefData() : float32 [4]\n"
+                                         "w = Data() : float32 [4]\n"
+                                         "s = Sigmoid(x)\n"
+                                         "y = Mul(x, s)\n"
+                                         "written = Assign(x, w) after (s, y)\n"
+                                         "return y, written\n");
+  ASSERT_EQ(record.refusals.size(), 1U);
+  EXPECT_NE(record.refusals[0].find("written, which writes memory"), std::string::npos) << record.refusals[0];
+}
+
 // ---- Random graphs whose nodes write memory ----
 
 // Runs a graph in an order, with memory that is shared where the graph says that it may be. Returns the results, then

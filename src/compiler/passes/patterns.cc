@@ -168,6 +168,13 @@ bool Match::IsClosed(NodeId shared) {
         return false;
       }
     }
+    // A node that writes an input of this one must not do so before the fused operator has read it.
+    for (const NodeId follower : rewriter_.FollowersOf(id)) {
+      if (follower == kNoNode || follower == root_ || !HasEffect(graph(), follower)) continue;
+      Refuse(fmt::format("{}, which writes memory or has another effect, runs behind {}", graph().at(follower).name,
+                         inner.name));
+      return false;
+    }
     for (const std::string_view keep : kKeeps) {
       if (!HasNote(inner, keep)) continue;
       Refuse(fmt::format("{} has to stay: it has {}", inner.name, keep));
