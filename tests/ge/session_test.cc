@@ -325,7 +325,7 @@ return y
     int number;
     const char* text;
   } kCases[] = {
-      {{{"ge.inputHintShape", "0:[2,3];1:[5]"}}, 0, ""},
+      {{{"ge.inputHintShape", "0:[2, 3];1:[5]"}}, 0, ""},
       {{{"ge.inputHintShape", "0:[-3];1:[5]"}}, 0, ""},
       {{{"ge.inputHintShape", "0:[2,3]"}}, kParamInvalid, "it has 1 shapes"},
       {{{"ge.inputHintShape", "0:[2,3];1:[5];2:[]"}}, kParamInvalid, "none of the 2 inputs"},
