@@ -110,7 +110,7 @@ Status CheckNodes(const compiler::Graph& graph, const OptionSet& options) {
   return {};
 }
 
-// Sizes stay open although a run, or a caller, tells them.
+// Sizes stay open although a run, a caller or a hint tells them.
 bool KeepsOpen(const OptionSet& options) {
   return !options.Is("ge.jit_compile", "1") || options.Is("ge.compile_dynamic_mode", "1");
 }
@@ -166,7 +166,7 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::
         }
       } else if (hints[i]) {
         if (!Fits(shape, *hints[i])) return DoesNotFit(source, i, *hints[i], "of ge.inputHintShape");
-        shape = opdef::Shape::Of(*hints[i]);
+        if (!KeepsOpen(options)) shape = opdef::Shape::Of(*hints[i]);
       }
     }
     shapes.push_back(std::move(shape));

@@ -104,8 +104,8 @@ StatusOr<std::vector<compiler::RunTensor>> GraphEntry::PrepareInputs(const Varia
       tensor.bytes = frozen->second.bytes;
     }
     if (tensor.dtype < 0) tensor.dtype = wanted.dtype;
-    if (is_static) {
-      // Only the bytes count: programs do not always set shapes anew for graphs that have them.
+    if (variant.inputs[i].is_static()) {
+      // Only the bytes count: programs do not always set shapes anew, and give [1] for a scalar.
       const std::vector<int64_t> sizes = variant.inputs[i].numbers();
       const uint64_t needed = BytesOf(tensor.dtype, sizes);
       if (tensor.bytes < needed) {

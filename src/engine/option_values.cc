@@ -22,21 +22,21 @@ Status Malformed(std::string_view key, std::string_view text, std::string what, 
       .Hint(fmt::format("write it as {}", form));
 }
 
-// "2,3"; nothing where one is no number.
-std::optional<std::vector<int64_t>> NumbersOf(std::string_view text) {
-  std::vector<int64_t> numbers;
-  for (const std::string_view part : SplitText(text, ',')) {
-    const std::optional<int64_t> number = NumberOf(part);
-    if (!number) return std::nullopt;
-    numbers.push_back(*number);
-  }
-  return numbers;
-}
-
 std::string_view Trim(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
   return text;
+}
+
+// "2, 3", with blanks or without; nothing where one is no number.
+std::optional<std::vector<int64_t>> NumbersOf(std::string_view text) {
+  std::vector<int64_t> numbers;
+  for (const std::string_view part : SplitText(text, ',')) {
+    const std::optional<int64_t> number = NumberOf(Trim(part));
+    if (!number) return std::nullopt;
+    numbers.push_back(*number);
+  }
+  return numbers;
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ StatusOr<std::vector<std::optional<std::vector<int64_t>>>> HintShapesOf(std::str
   std::set<int64_t> seen;
   for (const std::string_view part : SplitText(text, ';')) {
     const size_t colon = part.find(":[");
-    const auto index = NumberOf(part.substr(0, colon));
+    const auto index = NumberOf(Trim(part.substr(0, colon)));
     if (colon == std::string_view::npos || part.back() != ']' || !index) {
       return Malformed(kKey, text, fmt::format("\"{}\" is no index with a shape", part), kForm);
     }
@@ -93,7 +93,7 @@ StatusOr<std::vector<std::optional<std::vector<int64_t>>>> HintShapesOf(std::str
 StatusOr<std::vector<uint32_t>> IndexesOf(std::string_view key, std::string_view text, char separator) {
   std::vector<uint32_t> indexes;
   for (const std::string_view part : SplitText(text, separator)) {
-    const auto index = NumberOf(part);
+    const auto index = NumberOf(Trim(part));
     if (!index || *index < 0 || *index > UINT32_MAX) {
       return Malformed(key, text, fmt::format("\"{}\" is no index", part), fmt::format("0{}2", separator));
     }

@@ -325,7 +325,7 @@ return y
     int number;
     const char* text;
   } kCases[] = {
-      {{{"ge.inputHintShape", "0:[2,3];1:[5]"}}, 0, ""},
+      {{{"ge.inputHintShape", "0:[2, 3];1:[5]"}}, 0, ""},
       {{{"ge.inputHintShape", "0:[-3];1:[5]"}}, 0, ""},
       {{{"ge.inputHintShape", "0:[2,3]"}}, kParamInvalid, "it has 1 shapes"},
       {{{"ge.inputHintShape", "0:[2,3];1:[5];2:[]"}}, kParamInvalid, "none of the 2 inputs"},
@@ -358,6 +358,9 @@ return y
   const std::vector<InputMeta> metas{{0, {7, 3}}, {0, {8}}};
   ASSERT_EQ(Text(session_->CompileGraph(50, metas)), "");
   EXPECT_EQ(shape(50, 0), "[7, 3]");
+  // Sizes that stay open do so whatever is said.
+  AddCompiled(51, kTwo, {{"ge.inputHintShape", "0:[2,3];1:[5]"}, {"ge.jit_compile", "2"}});
+  EXPECT_EQ(shape(51, 0), "[?, 3]");
 }
 
 TEST_F(SessionStates, GE_034_037_RunsThatCompileThemselves) {

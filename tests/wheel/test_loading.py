@@ -80,17 +80,3 @@ def test_collectives_refuse_with_a_sentence(run):
     """)
     assert "HcclGetRootInfo failed: not supported here: there are no collectives on this device yet" in text
     assert "gloo" in text
-
-
-def test_the_graph_engine_refuses_with_a_sentence(run):
-    text = run("""
-        import torch, torch_npu
-        from torch_npu.dynamo import torchair
-        backend = torchair.get_npu_backend(compiler_config=torchair.CompilerConfig())
-        try:
-            print(torch.compile(lambda x: x + 1, backend=backend)(torch.ones(3).npu()))
-        except Exception as error:
-            print(error)
-    """)
-    assert "there is no graph engine yet" in text
-    assert "npugraph_ex" in text
