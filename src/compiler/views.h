@@ -11,9 +11,12 @@
 
 namespace reprise::compiler {
 
-/// The elements of the first input in their order, under another shape or name. Copies that have to stay
-/// (_cannot_be_deleted) are none.
-bool IsReshape(const Node& node);
+/// Whether some node writes an input in place.
+bool HasWriters(const Graph& graph);
+
+/// The elements of the first input in their order, under another shape or name, in its memory. Copies that have to stay
+/// (_cannot_be_deleted) are none; where there are writers, only those are that the passes took for such (_no_task).
+bool IsReshape(const Node& node, bool has_writers);
 
 /// One of the operators that cut a tensor.
 bool IsSlice(const Node& node);
