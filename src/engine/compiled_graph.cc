@@ -137,9 +137,8 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::
   compiled->site_ = site;
   REPRISE_ASSIGN_OR_RETURN(compiled->compile_options_, CompileOptionsOf(options));
   if (compiler::TheDumpSettings().is_on) {
-    compiled->compile_options_.passes.on_stage = [id = site.graph](compiler::Stage stage, const compiler::Graph& graph) {
-      DumpStage(graph, id, NameOf(stage));
-    };
+    compiled->compile_options_.passes.on_stage =
+        [id = site.graph](compiler::Stage stage, const compiler::Graph& graph) { DumpStage(graph, id, NameOf(stage)); };
   }
   REPRISE_RETURN_IF_ERROR(CheckNodes(source, options));
 
