@@ -8,9 +8,12 @@
 #include <atomic>
 
 #include "compiler/dump/dump.h"
+#include "compiler/passes/switches.h"
 #include "engine/compile_cache.h"
+#include "engine/fusion_results.h"
 #include "engine/numbers.h"
 #include "engine/option_values.h"
+#include "engine/result_types.h"
 #include "engine/warnings.h"
 #include "engine/weight_files.h"
 
@@ -53,6 +56,7 @@ StatusOr<compiler::PassOptions> PassOptionsOf(const OptionSet& options) {
   passes.drops_dead_code = options.Is("ge.oo.deadCodeElimination", "true");
   passes.prefers_memory = options.Is("ge.exec.memoryOptimizationPolicy", "MemoryPriority");
   passes.is_inference = options.Is("ge.graphRunMode", "0");
+  passes.order = static_cast<compiler::OrderMode>(options.Number("ge.topoSortingMode"));
   if (const std::string_view file = options.Get("ge.fusionSwitchFile"); !file.empty()) {
     REPRISE_ASSIGN_OR_RETURN(FusionSwitches switches, SwitchesOfFile(std::string(file)));
     passes.graph_fusions = std::move(switches.graph);
@@ -133,6 +137,7 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::
                                                                 const CompileSite& site) {
   auto compiled = std::make_shared<CompiledGraph>();
   compiled->source_ = source;
+  REPRISE_RETURN_IF_ERROR(CastResults(compiled->source_, options.Get("ge.outputDatatype")));
   compiled->options_ = options;
   compiled->site_ = site;
   REPRISE_ASSIGN_OR_RETURN(compiled->compile_options_, CompileOptionsOf(options));
@@ -194,6 +199,10 @@ Status CompiledGraph::Add(const std::vector<opdef::Shape>& shapes) {
   if (!cache.was_found()) {
     ++g_compilations;
     cache.Keep((*made)->graph());
+    if (!options_.Is("ge.exportCompileStat", "0")) {
+      NoteFusions(compiler::FusionResult(site_.session, site_.graph, (*made)->pass_records()),
+                  options_.Is("ge.exportCompileStat", "2"));
+    }
   }
   Variant variant{shapes, std::move(made).value(), 0};
   if (!variants_.empty() && variants_.front().executable->is_static()) {

@@ -10,6 +10,7 @@
 #include "base/mutex.h"
 #include "base/no_destroy.h"
 #include "engine/device_work.h"
+#include "engine/fusion_results.h"
 #include "engine/numbers.h"
 #include "engine/warnings.h"
 
@@ -68,6 +69,7 @@ Status Finalize() {
     sessions.swap(engine.sessions);
   }
   for (auto& [id, session] : sessions) End(std::move(session));
+  WriteFusions();
   ReleaseDevices();
   return {};
 }

@@ -80,4 +80,13 @@ bool IsCacheDebugged(const std::string& path) {
   return root.is_object() && root.value("cache_debug_mode", Json(false)) == Json(true);
 }
 
+std::string MergedObjects(const std::vector<std::string>& objects) {
+  Json merged = Json::object();
+  for (const std::string& text : objects) {
+    const Json object = Json::parse(text, nullptr, false);
+    if (object.is_object()) merged.update(object);
+  }
+  return merged.dump(2) + "\n";
+}
+
 }  // namespace reprise::engine

@@ -15,6 +15,8 @@ struct CacheEntry {
 /// Empty for a file that is not there, or is no index.
 std::vector<CacheEntry> ReadCacheIndex(const std::string& path);
 std::string CacheIndexText(const std::vector<CacheEntry>& entries);
+/// The members of several objects as one.
+std::string MergedObjects(const std::vector<std::string>& objects);
 /// Whether the configuration of a cache wants graphs compiled although they are there.
 bool IsCacheDebugged(const std::string& path);
 

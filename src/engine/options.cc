@@ -201,12 +201,6 @@ Status OptionSet::CheckTogether(int number) const {
         .Culprit("option ge.exec.enableDump")
         .Hint("leave it out");
   }
-  if (!Get("ge.outputDatatype").empty()) {
-    return Fail(kUnsupported, kBadValue,
-                "option ge.outputDatatype asks for results of another type, which is not done here")
-        .Culprit("option ge.outputDatatype")
-        .Hint("leave it out, and add a Cast to the graph");
-  }
   if (Is("ge.enableSingleStream", "true") && !Get("ge.autoMultistreamParallelMode").empty()) {
     return refuse("ge.enableSingleStream", "is true, which ge.autoMultistreamParallelMode excludes",
                   "set one of the two");

@@ -341,5 +341,41 @@ return y
   EXPECT_THAT(summary.stream_graph, HasSubstr("style=dashed"));
 }
 
+TEST_F(EngineTest, ResultsHaveTheTypeOfTheOption) {
+  AddCompiled(1, kAddText, {{"ge.outputDatatype", "INT32"}});
+  EXPECT_THAT((*session_->Compiled(1))->summary().output_types, ElementsAre(3));
+  const std::vector<InputTensor> inputs{OnDevice({1, 2.6F, 3, 4}, {4})};
+  std::vector<OutputTensor> outputs;
+  ASSERT_EQ(Text(session_->RunOnStream(1, stream_, inputs, outputs)), "");
+  Sync();
+  const auto* values = static_cast<const int32_t*>(outputs[0].data);
+  EXPECT_THAT(std::vector<int32_t>(values, values + 4), ElementsAre(2, 11, 18, 32));
+  ASSERT_EQ(Text(Add(2, kAddText, {{"ge.outputDatatype", "HIF8"}})), "");
+  EXPECT_THAT(Text(session_->CompileGraph(2)), HasSubstr("which results cannot have here"));
+}
+
+TEST_F(EngineTest, GE_070_FusionsAreCounted) {
+  const std::filesystem::path file = folder_ / "FE" / std::to_string(getpid()) / "fusion_result.json";
+  ASSERT_EQ(setenv("ASCEND_WORK_PATH", folder_.c_str(), 1), 0);
+  const std::string text =
+      "graph g\nx = Data() : float32 [4, 8]\nw = Const() : float32 [8, 8] = 0.5 ...\nb = Const() : float32 [8] = 1 ...\n"
+      "p = MatMulV2(x1 = x, x2 = w)\ny = Add(p, b)\nreturn y\n";
+  for (const char* const when : {"0", "1", "2"}) {
+    std::filesystem::remove_all(folder_ / "FE");
+    Begin({{"ge.exportCompileStat", when}}, {});
+    AddCompiled(1, text);
+    EXPECT_EQ(std::filesystem::exists(file), *when == '2') << when;
+    session_.reset();
+    ASSERT_EQ(Finalize().code(), 0);
+    ASSERT_EQ(std::filesystem::exists(file), *when != '0') << when;
+    if (*when == '0') continue;
+    std::ifstream stream(file);
+    const auto result = nlohmann::json::parse(stream);
+    ASSERT_EQ(result.size(), 1U);
+    EXPECT_EQ(result.begin().value()["graph_fusion"]["MatMulBiasAddFusionPass"]["effect_times"], "1") << result.dump(2);
+  }
+  unsetenv("ASCEND_WORK_PATH");
+}
+
 }  // namespace
 }  // namespace reprise::engine
