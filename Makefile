@@ -12,6 +12,7 @@
 #   make mutants              builds small mistakes and sees that the tests catch them; MUTANTS_ARGS="--only NAME"
 #   make conformance          which items of the specification are covered and pass
 #   make bench                benchmarks against goals and other systems: table and plot; BENCH_ARGS="--rows R1,R8"
+#   make bench-ge             models of the graph engine beside captures, PyTorch, ONNX Runtime and OpenVINO; downloads them
 #   make fuzz                 clang's libFuzzer on sequences of calls and on everything that reads input; FUZZ_SECONDS=60
 #   make lint                 format, layers, generated files, clang-tidy
 #   make install PREFIX=DIR   a toolkit tree: include/, lib64/, set_env.sh; STRIP= keeps what debuggers need
@@ -23,7 +24,7 @@ STRIP ?= --strip
 JOBS ?= $(shell nproc)
 PRESETS ?= release torch wheel asan tsan
 
-.PHONY: demo test test-all test-models test-wheel flaky mutants conformance bench fuzz lint format install uninstall deps dev-deps clean
+.PHONY: demo test test-all test-models test-wheel flaky mutants conformance bench bench-ge fuzz lint format install uninstall deps dev-deps clean
 
 demo: deps
 	@scripts/demo.sh "$(CURDIR)/build/demo"
@@ -68,6 +69,10 @@ bench: deps
 	@scripts/deps.sh test
 	@scripts/deps.sh bench || echo "benchmarks: going on without the systems that are not installed" >&2
 	@scripts/bench.sh $(BENCH_ARGS)
+
+bench-ge: deps
+	@scripts/deps.sh torch
+	@scripts/bench_ge.sh $(BENCH_ARGS)
 
 fuzz:
 	@scripts/deps.sh build test fuzz

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models compiled by the graph engine beside the same models captured, in PyTorch, and in the engines for CPUs.
 
-    build/venv-wheel/bin/python bench/ge/ge_bench.py [--models mlp,decoder] [--engines compiled,captured,eager]
-        [--rounds 15] [--seconds 1] [--threads 2] [--markdown FILE] [--json FILE]
+    make bench-ge BENCH_ARGS="[--models mlp,decoder] [--engines compiled,captured,eager] [--rounds 15] [--seconds 3]
+        [--threads 2] [--markdown FILE] [--json FILE]"
 
 All engines live in one process and take turns: each round runs each engine for a while, in another order. A figure is
 the median over the rounds; a ratio is compiled over the other in one round, with the quartiles of these ratios beside
@@ -15,8 +15,8 @@ it. Results are held against PyTorch on the CPU before anything is timed.
     ort        ONNX Runtime, CPU, all optimisations
     openvino   OpenVINO, CPU, latency hint
 
-Needs the installed libraries (source set_env.sh) and bench/ge/requirements.txt; an engine that is not there is left out
-with a word.
+scripts/bench_ge.sh installs the libraries and makes the Python with bench/ge/requirements.txt; an engine that is not
+there is left out with a word.
 """
 import argparse
 import io
