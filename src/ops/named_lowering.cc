@@ -53,11 +53,10 @@ Status NoSteps(std::string_view type) {
   std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::string names;
   for (size_t i = 0; i < 4; ++i) names.append(i == 0 ? "" : ", ").append(near[i].second);
-  std::string all;
-  for (const NamedOp& row : NamedOps()) all.append(all.empty() ? "" : ", ").append(row.type);
   return Error(kOpNotFound, fmt::format("no operator has the type \"{}\"; near names: {}", shown, names))
       .Culprit("parameter opType")
-      .Hint(fmt::format("use an aclnn function, or one of these types: {}", all));
+      .Hint(fmt::format("use an aclnn function, or one of the {} types that docs/graph-operators.md lists",
+                        NamedOps().size()));
 }
 
 NamedTensor OperandOf(int32_t dtype, std::vector<int64_t> dims, void* data, std::span<const char> constant) {

@@ -238,7 +238,7 @@ TEST(Verbose, SettingNamesCategoriesAndAFilter) {
   EXPECT_EQ(two.categories, 0b1010u);
   EXPECT_EQ(two.filter, "model [0-9]+;x") << "the filter is the rest of the text";
   EXPECT_EQ(two.complaint, "");
-  EXPECT_EQ(ParseVerbose("all").categories, 0b1111u);
+  EXPECT_EQ(ParseVerbose("all").categories, 0b11111u);
   EXPECT_EQ(ParseVerbose("filter=x").filter, "x");
 }
 
