@@ -18,6 +18,10 @@ ROOT = Path(__file__).resolve().parent.parent
 BATCH = 8
 # Sources that are left out, and why.
 LEFT_OUT = {
+    "src/compiler/export/export.cc": "reads a header that protoc writes; no locks",
+    "src/compiler/import/entry.cc": "as export.cc",
+    "src/compiler/import/fields.cc": "as export.cc",
+    "src/compiler/import/import.cc": "as export.cc",
     "src/ops/op_call.cc": "clang 14 does not read the views of libstdc++ 12",
     "src/runtime/stream.cc": "TryReserve hands the producer's lock on to Commit",
 }

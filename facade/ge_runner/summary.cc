@@ -128,7 +128,7 @@ Status CompiledGraphSummary::GetIOIndexesWithSameAddr(std::vector<std::pair<uint
               [](const engine::Summary& s) { return s.shared; });
 }
 
-// ------------------------------------------------------------------------------------------------ parts of a summary
+// ---- Parts of a summary ----
 
 struct FeatureMemory::Data {
   MemoryType type;

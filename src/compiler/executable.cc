@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "compiler/device_block.h"
 #include "compiler/program.h"
 #include "compiler/run_check.h"
@@ -56,14 +56,14 @@ class StaticExecutable final : public Executable {
 
   Status SetConstants(void* base, uint64_t bytes) override {
     REPRISE_RETURN_IF_ERROR(CheckRegion("constants", base, bytes, needs().constants));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     constants_.given = base;
     constants_written_ = false;
     return {};
   }
   Status SetFeatures(void* base, uint64_t bytes) override {
     REPRISE_RETURN_IF_ERROR(CheckRegion("features", base, bytes, needs().features));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     features_.given = base;
     return {};
   }
@@ -79,13 +79,14 @@ class StaticExecutable final : public Executable {
     std::vector<void*> bases(kFirstInputRegion + request.inputs.size() + request.outputs.size());
     std::vector<std::unique_ptr<Program::Keep>> keeps;
     for (size_t i = 0; i < request.inputs.size(); ++i) {
-      bases[kFirstInputRegion + i] = request.inputs[i].on_host ? CopyOf(request.inputs[i], keeps) : request.inputs[i].data;
+      bases[kFirstInputRegion + i] =
+          request.inputs[i].on_host ? CopyOf(request.inputs[i], keeps) : request.inputs[i].data;
     }
     const std::span<void*> out = std::span(bases).subspan(kFirstInputRegion + request.inputs.size());
     for (size_t i = 0; i < request.outputs.size(); ++i) out[i] = request.outputs[i].data;
     std::vector<size_t> apart;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       REPRISE_ASSIGN_OR_RETURN(bases[kConstantRegion], constants_.Base(stream.device(), needs().constants));
       REPRISE_ASSIGN_OR_RETURN(bases[kFeatureRegion], features_.Base(stream.device(), needs().features));
       if (!constants_written_) {
@@ -145,16 +146,12 @@ class StaticExecutable final : public Executable {
   const ProgramOwner program_;
   const std::vector<std::pair<uint32_t, uint32_t>> shared_;
   std::vector<Tensor> results_;
-  std::mutex mutex_;
-  RegionMemory constants_;
-  RegionMemory features_;
-  bool constants_written_ = false;
-  std::vector<void*> last_bases_;
+  Mutex mutex_;
+  RegionMemory constants_ REPRISE_GUARDED_BY(mutex_);
+  RegionMemory features_ REPRISE_GUARDED_BY(mutex_);
+  bool constants_written_ REPRISE_GUARDED_BY(mutex_) = false;
+  std::vector<void*> last_bases_ REPRISE_GUARDED_BY(mutex_);
 };
-
-}  // namespace
-
-namespace {
 
 StatusOr<std::shared_ptr<Executable>> CompileOptimised(Graph graph, const CompileOptions& options) {
   if (IsStaged(graph)) return CompileStaged(std::move(graph), options);

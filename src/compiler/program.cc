@@ -76,97 +76,111 @@ constexpr ir::TaskType kCompiledGraph = {.kind = ir::TaskKind::kClosure,
                                          .describe = RunTask::Describe,
                                          .operands = ir::OpaqueOperands};
 
+// How tuning has found that tasks are cut, where it has looked at them.
+void ApplySplits(const Graph& graph, const TuningBank& bank, Lowered& lowered) {
+  NodeId last = kNoNode;
+  size_t number_in_node = 0;
+  for (LoweredTask& task : lowered.tasks) {
+    number_in_node = task.node == last ? number_in_node + 1 : 0;
+    last = task.node;
+    if (task.node == kNoNode || task.launch->parts() <= 1) continue;
+    const auto entry = bank.Find(SplitKey(graph, task.node, number_in_node));
+    if (entry) ApplySplit(*task.launch, entry->choice);
+  }
+}
+
 }  // namespace
 
 StatusOr<Program*> Program::Build(const Graph& graph, const CompileOptions& options) {
   REPRISE_ASSIGN_OR_RETURN(Lowered lowered, Lower(graph, options.has_single_stream));
   ProgramOwner program(new Program);
   REPRISE_ASSIGN_OR_RETURN(program->needs_, PlanMemory(lowered, options));
-  program->inputs_ = lowered.inputs;
-  program->outputs_ = lowered.outputs;
-  program->input_bytes_.resize(lowered.inputs);
-  program->output_bytes_.resize(lowered.outputs);
-  program->places_.resize(lowered.regions());
-  program->bases_.resize(lowered.regions());
-
-  // Until the first run each region lies where nothing else does, so that a plan can be made.
-  uint64_t at = uint64_t{1} << 44;
-  std::vector<uint64_t> region_bytes(lowered.regions());
-  region_bytes[kConstantRegion] = program->needs_.constants;
-  region_bytes[kFeatureRegion] = program->needs_.features;
-  for (const Storage& storage : lowered.storages) {
-    const uint32_t region = lowered.RegionOf(storage);
-    if (storage.kind == Storage::Kind::kInput) program->input_bytes_[storage.index] = storage.bytes;
-    if (storage.kind == Storage::Kind::kOutput) program->output_bytes_[storage.index] = storage.bytes;
-    if (region >= kFirstInputRegion) region_bytes[region] = storage.bytes;
-    if (storage.kind == Storage::Kind::kConstant) program->constants_.push_back(storage);
-  }
-  for (uint32_t region = 0; region < lowered.regions(); ++region) {
-    program->bases_[region] = reinterpret_cast<void*>(at);  // NOLINT(performance-no-int-to-ptr)
-    at += (region_bytes[region] + 2 * kStorageAlignment - 1) & ~(kStorageAlignment - 1);
-  }
-
-  for (uint32_t stream = 0; stream < lowered.order.streams(); ++stream) {
-    program->graph_.AddLane(static_cast<int32_t>(stream), static_cast<int32_t>(stream), ir::kNoNode);
-  }
-  std::vector<bool> records(lowered.order.size(), false);
-  for (uint32_t task = 0; task < lowered.order.size(); ++task) {
-    for (const uint32_t before : lowered.order.waits_of(task)) records[before] = true;
-  }
-  std::vector<ir::NodeId> record_of(lowered.order.size(), ir::kNoNode);
+  if (options.bank != nullptr) ApplySplits(graph, *options.bank, lowered);
+  program->PlaceRegions(lowered);
   program->streams_ = std::move(lowered.streams);
   program->events_ = lowered.order.events();
-  const auto place_of = [&](uint64_t address, uint32_t* region, uint64_t* offset) {
-    const Storage& storage = lowered.storages[lowered.Find(address)];
-    *region = lowered.RegionOf(storage);
-    *offset = storage.offset + (address - storage.address);
-  };
-  NodeId last = kNoNode;
-  size_t number_in_node = 0;
-  for (LoweredTask& task : lowered.tasks) {
-    number_in_node = task.node == last ? number_in_node + 1 : 0;
-    last = task.node;
-    if (options.bank != nullptr && task.node != kNoNode && task.launch->parts() > 1) {
-      const auto entry = options.bank->Find(SplitKey(graph, task.node, number_in_node));
-      if (entry) ApplySplit(*task.launch, entry->choice);
-    }
-    program->nodes_.push_back(task.node);
-    const auto number = static_cast<uint32_t>(program->launches_.size());
-    ops::Launch& launch = *task.launch;
-    uint32_t region = 0;
-    uint64_t offset = 0;
-    for (size_t i = 0; i < launch.refs.size(); ++i) {
-      if (launch.uses[i].slot < 0) continue;
-      place_of(reinterpret_cast<uintptr_t>(launch.refs[i].data), &region, &offset);
-      launch.refs[i].data = static_cast<char*>(program->bases_[region]) + offset;
-      program->places_[region].push_back({number, static_cast<int32_t>(i), offset});
-    }
-    ops::LaunchTask payload{&launch, nullptr, nullptr};
-    if (task.workspace != 0) {
-      place_of(task.workspace, &region, &offset);
-      payload.workspace = static_cast<char*>(program->bases_[region]) + offset;
-      program->places_[region].push_back({number, -1, offset});
-    }
-    launch.Bind();
-    task.launch.release();  // the task has the reference
-    program->launches_.push_back(&launch);
-    const ir::LaneId lane = lowered.order.stream_of(number);
-    for (const uint32_t before : lowered.order.waits_of(number)) {
-      ir::EdgePayload edge{record_of[before], 0, 0};
-      program->graph_.Add(lane, ir::MakeTask(ir::kEdgeWait, edge));
-    }
-    const ir::NodeId id = program->graph_.Add(lane, ir::MakeTask(ops::TaskTypeOf(launch), payload));
-    program->ids_.push_back(id);
-    if (records[number]) {
-      record_of[number] = static_cast<ir::NodeId>(program->graph_.nodes().size());
-      ir::EdgePayload edge{record_of[number], 0, 0};
-      program->graph_.Add(lane, ir::MakeTask(ir::kEdgeRecord, edge));
-    }
-    program->payloads_.push_back(static_cast<ops::LaunchTask*>(program->graph_.node(id).payload));
-  }
-  program->is_touched_.resize(program->launches_.size());
-  program->touched_.reserve(program->launches_.size());
+  program->AddTasks(lowered);
   return program.release();
+}
+
+// Until the first run each region lies where nothing else does, so that a plan can be made.
+void Program::PlaceRegions(const Lowered& lowered) {
+  inputs_ = lowered.inputs;
+  outputs_ = lowered.outputs;
+  input_bytes_.resize(lowered.inputs);
+  output_bytes_.resize(lowered.outputs);
+  places_.resize(lowered.regions());
+  bases_.resize(lowered.regions());
+  std::vector<uint64_t> region_bytes(lowered.regions());
+  region_bytes[kConstantRegion] = needs_.constants;
+  region_bytes[kFeatureRegion] = needs_.features;
+  for (const Storage& storage : lowered.storages) {
+    const uint32_t region = lowered.RegionOf(storage);
+    if (storage.kind == Storage::Kind::kInput) input_bytes_[storage.index] = storage.bytes;
+    if (storage.kind == Storage::Kind::kOutput) output_bytes_[storage.index] = storage.bytes;
+    if (region >= kFirstInputRegion) region_bytes[region] = storage.bytes;
+    if (storage.kind == Storage::Kind::kConstant) constants_.push_back(storage);
+  }
+  uint64_t at = uint64_t{1} << 44;
+  for (uint32_t region = 0; region < lowered.regions(); ++region) {
+    bases_[region] = reinterpret_cast<void*>(at);  // NOLINT(performance-no-int-to-ptr)
+    at += (region_bytes[region] + 2 * kStorageAlignment - 1) & ~(kStorageAlignment - 1);
+  }
+}
+
+void* Program::PlaceOperand(const Lowered& lowered, uint64_t address, uint32_t task, int32_t operand) {
+  const Storage& storage = lowered.storages[lowered.Find(address)];
+  const uint32_t region = lowered.RegionOf(storage);
+  const uint64_t offset = storage.offset + (address - storage.address);
+  places_[region].push_back({task, operand, offset});
+  return static_cast<char*>(bases_[region]) + offset;
+}
+
+void Program::AddTasks(Lowered& lowered) {
+  const auto& order = lowered.order;
+  for (uint32_t stream = 0; stream < order.streams(); ++stream) {
+    graph_.AddLane(static_cast<int32_t>(stream), static_cast<int32_t>(stream), ir::kNoNode);
+  }
+  std::vector<bool> records(order.size(), false);
+  for (uint32_t task = 0; task < order.size(); ++task) {
+    for (const uint32_t before : order.waits_of(task)) records[before] = true;
+  }
+  std::vector<ir::NodeId> record_of(order.size(), ir::kNoNode);
+  for (LoweredTask& task : lowered.tasks) {
+    const auto number = static_cast<uint32_t>(launches_.size());
+    const ir::LaneId lane = order.stream_of(number);
+    for (const uint32_t before : order.waits_of(number)) {
+      ir::EdgePayload edge{record_of[before], 0, 0};
+      graph_.Add(lane, ir::MakeTask(ir::kEdgeWait, edge));
+    }
+    AddLaunch(lowered, task, lane);
+    if (records[number]) {
+      record_of[number] = static_cast<ir::NodeId>(graph_.nodes().size());
+      ir::EdgePayload edge{record_of[number], 0, 0};
+      graph_.Add(lane, ir::MakeTask(ir::kEdgeRecord, edge));
+    }
+  }
+  is_touched_.resize(launches_.size());
+  touched_.reserve(launches_.size());
+}
+
+void Program::AddLaunch(const Lowered& lowered, LoweredTask& task, ir::LaneId lane) {
+  const auto number = static_cast<uint32_t>(launches_.size());
+  ops::Launch& launch = *task.launch;
+  for (size_t i = 0; i < launch.refs.size(); ++i) {
+    if (launch.uses[i].slot < 0) continue;
+    const auto address = reinterpret_cast<uintptr_t>(launch.refs[i].data);
+    launch.refs[i].data = PlaceOperand(lowered, address, number, static_cast<int32_t>(i));
+  }
+  ops::LaunchTask payload{&launch, nullptr, nullptr};
+  if (task.workspace != 0) payload.workspace = PlaceOperand(lowered, task.workspace, number, kWorkspace);
+  launch.Bind();
+  nodes_.push_back(task.node);
+  task.launch.release();  // the task has the reference
+  launches_.push_back(&launch);
+  const ir::NodeId id = graph_.Add(lane, ir::MakeTask(ops::TaskTypeOf(launch), payload));
+  ids_.push_back(id);
+  payloads_.push_back(static_cast<ops::LaunchTask*>(graph_.node(id).payload));
 }
 
 Program::~Program() = default;
@@ -186,7 +200,7 @@ void Program::Bind(const exec::Bindings& bindings, std::vector<ir::NodeId>& move
     if (bases_[region] == base) continue;
     bases_[region] = base;
     for (const Place& place : places_[region]) {
-      if (place.operand < 0) {
+      if (place.operand == kWorkspace) {
         payloads_[place.task]->workspace = base + place.offset;
         continue;
       }
@@ -206,8 +220,9 @@ void Program::Bind(const exec::Bindings& bindings, std::vector<ir::NodeId>& move
 }
 
 Status Program::Submit(runtime::Stream& stream, std::vector<void*> bases, std::vector<std::unique_ptr<Keep>> keeps) {
+  exec::Replay* replay = nullptr;
   {
-    std::lock_guard lock(replay_mutex_);
+    MutexLock lock(replay_mutex_);
     device::Scheduler& scheduler = stream.device().scheduler();
     if (replay_ == nullptr) {
       replay_ = std::make_unique<exec::Replay>(graph_, scheduler);
@@ -219,10 +234,11 @@ Status Program::Submit(runtime::Stream& stream, std::vector<void*> bases, std::v
           .Culprit("the stream")
           .Hint("run it on streams of one device, or compile it once for each");
     }
+    replay = replay_.get();
   }
   Retain();
   auto* const run = new Run{this, {{}, std::move(bases)}, std::move(keeps)};
-  RunTask task{run, replay_.get(), {}};
+  RunTask task{run, replay, {}};
   task.Rewind();
   return runtime::Submit(stream, ir::MakeTask(kCompiledGraph, task));
 }

@@ -6,11 +6,11 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "compiler/executable.h"
 #include "compiler/graph.h"
@@ -72,11 +72,17 @@ class Program final : public exec::Binder {
   /// An operand or a workspace that lies in a region.
   struct Place {
     uint32_t task;
-    int32_t operand;  ///< of the launch; -1: the workspace
+    int32_t operand;  ///< of the launch, or kWorkspace
     uint64_t offset;
   };
+  static constexpr int32_t kWorkspace = -1;
 
   Program() = default;
+  void PlaceRegions(const Lowered& lowered);
+  /// Notes that an operand of a task lies at an address of `lowered`. \return where it lies now
+  void* PlaceOperand(const Lowered& lowered, uint64_t address, uint32_t task, int32_t operand);
+  void AddTasks(Lowered& lowered);
+  void AddLaunch(const Lowered& lowered, LoweredTask& task, ir::LaneId lane);
   ~Program() override;
 
   MemoryNeeds needs_;
@@ -96,9 +102,10 @@ class Program final : public exec::Binder {
   std::vector<void*> bases_;                ///< that the tasks have now
   std::vector<uint32_t> touched_;           ///< while binding
   std::vector<bool> is_touched_;
-  std::mutex replay_mutex_;
-  std::unique_ptr<exec::Replay> replay_;  ///< made with the first run, for the device of its stream
-  device::Scheduler* scheduler_ = nullptr;
+  Mutex replay_mutex_;
+  std::unique_ptr<exec::Replay> replay_
+      REPRISE_GUARDED_BY(replay_mutex_);  ///< made with the first run, for the device of its stream
+  device::Scheduler* scheduler_ REPRISE_GUARDED_BY(replay_mutex_) = nullptr;
   mutable std::atomic<uint32_t> references_{1};
 };
 

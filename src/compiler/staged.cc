@@ -7,9 +7,9 @@
 #include <cstring>
 #include <list>
 #include <map>
-#include <mutex>
 #include <unordered_map>
 
+#include "base/mutex.h"
 #include "compiler/control_flow.h"
 #include "compiler/device_block.h"
 #include "compiler/node_call.h"
@@ -23,12 +23,13 @@
 namespace reprise::compiler {
 namespace {
 
-constexpr size_t kMostShapes = 64;         // plans that a stage keeps
-constexpr uint64_t kMostValueBytes = 8192;  // of inputs on the host whose values may decide shapes
+constexpr size_t kMostShapes = 64;            // plans that a stage keeps
+constexpr uint64_t kMostValueBytes = 8192;    // of inputs on the host whose values may decide shapes
 constexpr uint64_t kLeastHoistedBytes = 512;  // of constants that all shapes share
 
 bool IsValue(const RunTensor& tensor) {
-  return tensor.on_host && (tensor.dtype == kInt32Number || tensor.dtype == kInt64Number) && tensor.bytes <= kMostValueBytes;
+  return tensor.on_host && (tensor.dtype == kInt32Number || tensor.dtype == kInt64Number) &&
+         tensor.bytes <= kMostValueBytes;
 }
 
 // What decides the plan of a stage.
@@ -52,15 +53,15 @@ class ShapedStage {
   struct Planned {
     std::unique_ptr<StagePlan> plan;
     std::unique_ptr<ShapedStage> rest;
-    std::mutex features_mutex;
-    DeviceBlock features;
-    DeviceBlock constants;
-    bool has_constants = false;
+    Mutex memory_mutex;
+    DeviceBlock features REPRISE_GUARDED_BY(memory_mutex);
+    DeviceBlock constants REPRISE_GUARDED_BY(memory_mutex);
+    bool has_constants REPRISE_GUARDED_BY(memory_mutex) = false;
   };
 
   StatusOr<std::shared_ptr<Planned>> Find(std::span<const RunTensor> inputs) {
     std::string key = KeyOf(inputs);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (const auto found = by_key_.find(key); found != by_key_.end()) {
       recent_.splice(recent_.begin(), recent_, found->second);
       return recent_.front().second;
@@ -82,7 +83,8 @@ class ShapedStage {
     REPRISE_RETURN_IF_ERROR(InferShapes(known, facts));
     auto planned = std::make_shared<Planned>();
     REPRISE_ASSIGN_OR_RETURN(planned->plan, PlanStage(std::move(known), options_));
-    if (planned->plan->has_rest) planned->rest = std::make_unique<ShapedStage>(std::move(planned->plan->rest), options_);
+    if (planned->plan->has_rest)
+      planned->rest = std::make_unique<ShapedStage>(std::move(planned->plan->rest), options_);
     recent_.emplace_front(key, planned);
     by_key_[std::move(key)] = recent_.begin();
     if (recent_.size() > kMostShapes) {
@@ -95,9 +97,10 @@ class ShapedStage {
  private:
   const Graph graph_;
   const CompileOptions& options_;
-  std::mutex mutex_;
-  std::list<std::pair<std::string, std::shared_ptr<Planned>>> recent_;
-  std::unordered_map<std::string, decltype(recent_)::iterator> by_key_;
+  using Recent = std::list<std::pair<std::string, std::shared_ptr<Planned>>>;
+  Mutex mutex_;
+  Recent recent_ REPRISE_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Recent::iterator> by_key_ REPRISE_GUARDED_BY(mutex_);
 };
 
 // One run of a staged executable.
@@ -123,9 +126,10 @@ class StagedRun {
 
   Status Wait() {
     if (stream_.sink() != nullptr) {
-      return Error(kStreamCaptured,
-                   fmt::format("graph {} waits for the stream in the middle of a run: shapes or branches depend on data",
-                               graph_.name))
+      return Error(
+                 kStreamCaptured,
+                 fmt::format("graph {} waits for the stream in the middle of a run: shapes or branches depend on data",
+                             graph_.name))
           .Culprit("the stream, which is being captured")
           .Hint("end the capture first, or compile the graph with known shapes");
     }
@@ -185,7 +189,7 @@ class StagedRun {
       values.push_back(std::move(made));
     }
     {
-      std::lock_guard lock(planned.features_mutex);
+      MutexLock lock(planned.memory_mutex);
       if (planned.features.data() == nullptr) {
         REPRISE_ASSIGN_OR_RETURN(planned.features, DeviceBlock::Allocate(stream_.device(), program.needs().features));
       }
@@ -242,8 +246,9 @@ class StagedRun {
       inputs.push_back(values[input]);
     }
     if (lone.graph.at(lone.node).kind != NodeKind::kCall) return RunOperator(lone, inputs, values);
-    REPRISE_ASSIGN_OR_RETURN(std::vector<RunTensor> outputs, RunCall(lone.graph, lone.node, inputs, stream_, called_,
-                                                                     [this](uint64_t bytes) { return Allocate(bytes); }));
+    REPRISE_ASSIGN_OR_RETURN(
+        std::vector<RunTensor> outputs,
+        RunCall(lone.graph, lone.node, inputs, stream_, called_, [this](uint64_t bytes) { return Allocate(bytes); }));
     for (RunTensor& output : outputs) values.push_back(std::move(output));
     return {};
   }
@@ -348,12 +353,12 @@ class StagedRun {
   // Memory of the run lives until the stream has passed its end.
   Status End() {
     if (blocks_->empty() && copies_.empty()) return {};
-    return runtime::SubmitClosure(stream_, "end of a compiled graph",
-                                  [blocks = blocks_, copies = std::move(copies_), plans = std::move(plans_)](
-                                      device::RunContext&) -> Status {
-                                    for (const Copy& copy : copies) std::memcpy(copy.to, copy.from, copy.bytes);
-                                    return {};
-                                  });
+    return runtime::SubmitClosure(
+        stream_, "end of a compiled graph",
+        [blocks = blocks_, copies = std::move(copies_), plans = std::move(plans_)](device::RunContext&) -> Status {
+          for (const Copy& copy : copies) std::memcpy(copy.to, copy.from, copy.bytes);
+          return {};
+        });
   }
 
   struct Copy {
@@ -381,7 +386,10 @@ class StagedExecutable final : public Executable {
     REPRISE_ASSIGN_OR_RETURN(streams_, AssignStreams(graph_, options_.has_single_stream));
     REPRISE_RETURN_IF_ERROR(called_.Compile(graph_, options_));
     Graph first = graph_;
-    Hoist(first);
+    {
+      MutexLock lock(mutex_);
+      Hoist(first);
+    }
     first_ = std::make_unique<ShapedStage>(std::move(first), options_);
     return {};
   }
@@ -401,7 +409,7 @@ class StagedExecutable final : public Executable {
     REPRISE_RETURN_IF_ERROR(CheckCounts(graph_, request));
     std::vector<RunTensor> inputs(request.inputs.begin(), request.inputs.end());
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       for (size_t i = 0; i < hoisted_.size(); ++i) REPRISE_RETURN_IF_ERROR(AddHoisted(stream.device(), i, inputs));
     }
     return StagedRun(graph_, stream, request, called_).Run(*first_, std::move(inputs));
@@ -414,14 +422,14 @@ class StagedExecutable final : public Executable {
   };
 
   Status NotStatic(const char* region) const {
-    return Error(kInvalidArgument, fmt::format("graph {} has shapes that only runs know: it takes no memory for {}",
-                                               graph_.name, region))
+    return Error(kInvalidArgument,
+                 fmt::format("graph {} has shapes that only runs know: it takes no memory for {}", graph_.name, region))
         .Culprit("the compiled graph")
         .Hint("register an allocator, or compile it with known shapes");
   }
 
   // Constants that no shape depends on become inputs behind those of the graph: all plans share their memory.
-  void Hoist(Graph& graph) {
+  void Hoist(Graph& graph) REPRISE_REQUIRES(mutex_) {
     std::vector<bool> decides(graph.nodes.size(), false);
     for (NodeId id = 0; id < graph.nodes.size(); ++id) {
       const Node& node = graph.at(id);
@@ -440,7 +448,7 @@ class StagedExecutable final : public Executable {
     }
   }
 
-  Status AddHoisted(runtime::Device& device, size_t index, std::vector<RunTensor>& inputs) {
+  Status AddHoisted(runtime::Device& device, size_t index, std::vector<RunTensor>& inputs) REPRISE_REQUIRES(mutex_) {
     Hoisted& hoisted = hoisted_[index];
     const std::string& bytes = hoisted.constant->bytes;
     if (hoisted.block.data() == nullptr) {
@@ -462,8 +470,8 @@ class StagedExecutable final : public Executable {
   StreamPlan streams_;
   CalledGraphs called_;
   std::unique_ptr<ShapedStage> first_;
-  std::mutex mutex_;
-  std::vector<Hoisted> hoisted_;
+  Mutex mutex_;
+  std::vector<Hoisted> hoisted_ REPRISE_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -52,6 +52,7 @@ StatusOr<std::shared_ptr<TuningBank>> TuningBank::Open(const std::string& folder
   std::filesystem::create_directories(folder, error);
   if (error) return Refuse(folder, fmt::format("the folder cannot be made: {}", error.message()));
   std::shared_ptr<TuningBank> bank(new TuningBank);
+  MutexLock lock(bank->mutex_);
   bank->path_ = folder + "/reprise_tuning.jsonl";
   std::ifstream file(bank->path_);
   if (!file && std::filesystem::exists(bank->path_)) return Refuse(bank->path_, "the file cannot be read");
@@ -73,13 +74,13 @@ StatusOr<std::shared_ptr<TuningBank>> TuningBank::Open(const std::string& folder
 }
 
 std::optional<TuningBank::Entry> TuningBank::Find(const std::string& key) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = entries_.find(key);
   return found == entries_.end() ? std::nullopt : std::optional(found->second);
 }
 
 size_t TuningBank::size() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return entries_.size();
 }
 
@@ -87,7 +88,7 @@ Status TuningBank::Add(const std::string& key, Entry entry) {
   const nlohmann::json line = {
       {"version", kVersion}, {"cpu", MachineName()}, {"key", key}, {"choice", entry.choice}, {"us", entry.us}};
   const std::string text = line.dump() + "\n";
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const int file = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (file < 0) return Refuse(path_, fmt::format("the file cannot be written: {}", std::strerror(errno)));
   ::flock(file, LOCK_EX);

@@ -2,17 +2,18 @@
 //
 // TuningBank: what was measured to be fastest on this kind of machine, in a file of JSON lines.
 //
-//     {"version":1,"cpu":"AuthenticAMD 25 1, 2 cores","key":"MatMulV2 float32 [64, 64] …","choice":"grain 128","us":12.5}
+//     {"version":1,"cpu":"AuthenticAMD 25 1, 2 cores","key":"MatMulV2 float32 [64, 64] …","choice":"grain
+//     128","us":12.5}
 //
 // Lines of other machines and versions are kept and not used. Of lines with one key the last one counts.
 #pragma once
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace reprise::compiler {
@@ -39,8 +40,8 @@ class TuningBank {
   TuningBank() = default;
 
   std::string path_;
-  mutable std::mutex mutex_;
-  std::map<std::string, Entry> entries_;
+  mutable Mutex mutex_;
+  std::map<std::string, Entry> entries_ REPRISE_GUARDED_BY(mutex_);
 };
 
 /// What tells kinds of machines apart.

@@ -245,7 +245,7 @@ Status Session::RunAndWait(uint32_t graph, std::span<const InputTensor> inputs, 
         .Culprit(fmt::format("graph_id {}", graph))
         .Hint("call again when the other call has returned, or use another session");
   }
-  const std::unique_ptr<Mutex, void (*)(Mutex*)> unlock(&sync_mutex_, [](Mutex* mutex) { mutex->unlock(); });
+  const UniqueLock<Mutex> lock(sync_mutex_, std::adopt_lock);
   REPRISE_ASSIGN_OR_RETURN(const GraphEntry::Turn turn, entry->Begin());
   if (interface_ == Interface::kSecond) {
     REPRISE_RETURN_IF_ERROR(entry->Claim(RunStyle::kSync));

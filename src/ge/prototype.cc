@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <mutex>
 #include <set>
 
+#include "base/mutex.h"
 #include "opdef/graph_op.h"
 
 namespace ge {
@@ -114,11 +114,11 @@ std::shared_ptr<const Prototype> Make(const Structure& structure) {
 
 // What has been asked for, and what the program registered.
 struct Registry {
-  std::mutex mutex;
-  std::map<std::string, std::shared_ptr<const Prototype>, std::less<>> prototypes;
-  std::map<std::string, std::function<Operator(const AscendString&)>, std::less<>> creators;
-  std::map<std::string, InferShapeFunc, std::less<>> infer;
-  std::map<std::string, VerifyFunc, std::less<>> verify;
+  reprise::Mutex mutex;
+  std::map<std::string, std::shared_ptr<const Prototype>, std::less<>> prototypes REPRISE_GUARDED_BY(mutex);
+  std::map<std::string, std::function<Operator(const AscendString&)>, std::less<>> creators REPRISE_GUARDED_BY(mutex);
+  std::map<std::string, InferShapeFunc, std::less<>> infer REPRISE_GUARDED_BY(mutex);
+  std::map<std::string, VerifyFunc, std::less<>> verify REPRISE_GUARDED_BY(mutex);
 };
 
 Registry& TheRegistry() {
@@ -129,7 +129,7 @@ Registry& TheRegistry() {
 template <class Value>
 Value FindIn(std::map<std::string, Value, std::less<>> Registry::*member, std::string_view type) {
   Registry& registry = TheRegistry();
-  const std::lock_guard lock(registry.mutex);
+  const reprise::MutexLock lock(registry.mutex);
   const auto& map = registry.*member;
   const auto found = map.find(type);
   return found != map.end() ? found->second : Value();
@@ -138,7 +138,7 @@ Value FindIn(std::map<std::string, Value, std::less<>> Registry::*member, std::s
 template <class Value>
 void Keep(std::map<std::string, Value, std::less<>> Registry::*member, const std::string& type, Value value) {
   Registry& registry = TheRegistry();
-  const std::lock_guard lock(registry.mutex);
+  const reprise::MutexLock lock(registry.mutex);
   (registry.*member)[type] = std::move(value);
 }
 
@@ -167,7 +167,7 @@ const Prototype::Attribute* Prototype::FindAttribute(std::string_view name) cons
 
 std::shared_ptr<const Prototype> FindPrototype(std::string_view type) {
   Registry& registry = TheRegistry();
-  const std::lock_guard lock(registry.mutex);
+  const reprise::MutexLock lock(registry.mutex);
   if (const auto known = registry.prototypes.find(type); known != registry.prototypes.end()) return known->second;
   std::shared_ptr<const Prototype> made;
   for (const Structure& structure : kStructures) {
@@ -187,7 +187,7 @@ std::vector<std::string> AllTypes() {
   for (const Structure& structure : kStructures) types.insert(structure.type);
   for (const opdef::GraphOp& row : opdef::GraphOps()) types.emplace(row.type);
   Registry& registry = TheRegistry();
-  const std::lock_guard lock(registry.mutex);
+  const reprise::MutexLock lock(registry.mutex);
   for (const auto& [type, creator] : registry.creators) types.insert(type);
   return {types.begin(), types.end()};
 }

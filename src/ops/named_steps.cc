@@ -5,10 +5,10 @@
 #include <cstring>
 #include <list>
 #include <map>
-#include <mutex>
 #include <tuple>
 #include <utility>
 
+#include "base/mutex.h"
 #include "ir/task_info.h"
 #include "ops/named_call.h"
 #include "ops/op_call.h"
@@ -26,9 +26,9 @@ using kernels::Scalar;
 // the table.
 const OpSchema& SchemaOf(const NamedOp& op, const Routine& routine) {
   using Key = std::tuple<const NamedOp*, const Param*, const Computation*, uint32_t>;
-  static auto* const mutex = new std::mutex;
+  static auto* const mutex = new Mutex;
   static auto* const schemas = new std::map<Key, OpSchema>;
-  std::lock_guard lock(*mutex);
+  MutexLock lock(*mutex);
   const Key key{&op, routine.params.data(), &routine.computation, routine.types.bits()};
   return schemas->try_emplace(key, OpSchema{OpId::kCount, op.type, routine.params, routine.types, routine.computation})
       .first->second;
