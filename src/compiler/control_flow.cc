@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "compiler/type_numbers.h"
@@ -12,6 +13,45 @@
 
 namespace reprise::compiler {
 namespace {
+
+// Memory for the values of one trip of a loop, used again by the trip after the next: the stream runs trips one after
+// another, and each reads only what the trip before it left.
+class TripMemory {
+ public:
+  explicit TripMemory(const AllocateForRun& allocate) : allocate_(allocate) {}
+
+  StatusOr<void*> Allocate(uint64_t bytes) {
+    Block* best = nullptr;
+    for (Block& block : blocks_) {
+      const bool fits = !block.is_used && block.bytes >= bytes;
+      if (fits && (best == nullptr || block.bytes < best->bytes)) best = &block;
+    }
+    if (best == nullptr) {
+      // Values that grow with each trip: few blocks, each twice as large as the one before.
+      if (is_again_) bytes = std::bit_ceil(bytes);
+      REPRISE_ASSIGN_OR_RETURN(void* const data, allocate_(bytes));
+      best = &blocks_.emplace_back(Block{data, bytes, false});
+    }
+    best->is_used = true;
+    return best->data;
+  }
+
+  // The next trip that uses this memory begins.
+  void Begin() {
+    is_again_ = !blocks_.empty();
+    for (Block& block : blocks_) block.is_used = false;
+  }
+
+ private:
+  struct Block {
+    void* data;
+    uint64_t bytes;
+    bool is_used;
+  };
+  const AllocateForRun& allocate_;
+  std::vector<Block> blocks_;
+  bool is_again_ = false;
+};
 
 class Caller {
  public:
@@ -102,7 +142,8 @@ class Caller {
   }
 
   // `skipped`: inputs of the node that are not among those that the graph's Data nodes count.
-  StatusOr<std::vector<RunTensor>> Call(const Graph& callee, size_t skipped, const std::vector<RunTensor>& arguments) {
+  StatusOr<std::vector<RunTensor>> Call(const Graph& callee, size_t skipped, const std::vector<RunTensor>& arguments,
+                                        TripMemory* trip = nullptr) {
     Executable* const executable = called_.Find(&callee);
     if (executable == nullptr) return Wrong(fmt::format("the graph {} was not compiled", callee.name), "compile again");
     std::vector<RunTensor> inputs;
@@ -119,16 +160,17 @@ class Caller {
       inputs.push_back(arguments[number]);
     }
     struct Memory final : OutputAllocator {
-      explicit Memory(const AllocateForRun& allocate_with) : allocate(allocate_with) {}
+      Memory(const AllocateForRun& allocate_with, TripMemory* of_trip) : allocate(allocate_with), trip(of_trip) {}
       void* Allocate(size_t, uint64_t bytes) override {
-        StatusOr<void*> block = allocate(bytes);
+        StatusOr<void*> block = trip != nullptr ? trip->Allocate(bytes) : allocate(bytes);
         if (block.ok()) return block.value();
         status = std::move(block).status();
         return nullptr;
       }
       const AllocateForRun& allocate;
+      TripMemory* const trip;
       Status status;
-    } memory(allocate_);
+    } memory(allocate_, trip);
     std::vector<RunTensor> outputs(callee.results.size());
     RunRequest request;
     request.inputs = inputs;
@@ -142,13 +184,18 @@ class Caller {
   StatusOr<std::vector<RunTensor>> RunWhile() {
     REPRISE_RETURN_IF_ERROR(Expect(2));
     std::vector<RunTensor> values = arguments_;
-    while (true) {
-      REPRISE_ASSIGN_OR_RETURN(const std::vector<RunTensor> condition, Call(*node_.graphs[0], 0, values));
+    TripMemory decisions(allocate_);
+    TripMemory trips[2] = {TripMemory(allocate_), TripMemory(allocate_)};
+    for (size_t trip = 0;; ++trip) {
+      decisions.Begin();
+      REPRISE_ASSIGN_OR_RETURN(const std::vector<RunTensor> condition,
+                               Call(*node_.graphs[0], 0, values, &decisions));
       REPRISE_RETURN_IF_ERROR(Wait());
       if (condition.empty()) return Wrong("the condition has no result", "let the first graph give one bool");
       REPRISE_ASSIGN_OR_RETURN(const double goes_on, Number(condition[0]));
       if (goes_on == 0) return values;
-      REPRISE_ASSIGN_OR_RETURN(std::vector<RunTensor> next, Call(*node_.graphs[1], 0, values));
+      trips[trip % 2].Begin();
+      REPRISE_ASSIGN_OR_RETURN(std::vector<RunTensor> next, Call(*node_.graphs[1], 0, values, &trips[trip % 2]));
       if (next.size() != values.size()) {
         return Wrong(fmt::format("the body takes {} values and gives {}", values.size(), next.size()),
                      "let the body give what it takes");
@@ -166,16 +213,22 @@ class Caller {
     }
     if (bounds[2] == 0) return Wrong("the delta is 0", "give a delta that leads to the limit");
     std::vector<RunTensor> values = Behind(3);
+    // One block for all trips: each has ended before the next one begins.
+    RunTensor count = arguments_[0];
+    count.bytes = count.dtype == kInt64Number ? sizeof(int64_t) : sizeof(int32_t);
+    count.on_host = false;
+    REPRISE_ASSIGN_OR_RETURN(count.data, allocate_(count.bytes));
+    TripMemory trips[2] = {TripMemory(allocate_), TripMemory(allocate_)};
+    size_t trip = 0;
     for (double i = bounds[0]; bounds[2] > 0 ? i < bounds[1] : i > bounds[1]; i += bounds[2]) {
       std::vector<RunTensor> arguments = values;
-      RunTensor count = arguments_[0];
-      REPRISE_ASSIGN_OR_RETURN(count.data, allocate_(8));
-      count.on_host = false;
       const auto whole = static_cast<int64_t>(i);
       const auto narrow = static_cast<int32_t>(whole);
       std::memcpy(count.data, count.dtype == kInt64Number ? static_cast<const void*>(&whole) : &narrow, count.bytes);
       arguments.insert(arguments.begin(), count);
-      REPRISE_ASSIGN_OR_RETURN(values, Call(*node_.graphs[0], 0, arguments));
+      TripMemory& memory = trips[trip++ % 2];
+      memory.Begin();
+      REPRISE_ASSIGN_OR_RETURN(values, Call(*node_.graphs[0], 0, arguments, &memory));
       REPRISE_RETURN_IF_ERROR(Wait());
     }
     return values;

@@ -14,14 +14,14 @@ Status Refuse(const Graph& graph, std::string what, std::string hint) {
   return Error(kInvalidArgument, std::move(what)).Culprit(fmt::format("graph {}", graph.name)).Hint(std::move(hint));
 }
 
+}  // namespace
+
 uint64_t NeededBytes(const RunTensor& tensor) {
   Tensor known;
   known.dtype = tensor.dtype;
   known.shape = opdef::Shape::Of(tensor.shape);
   return BytesOf(known).value_or(0);
 }
-
-}  // namespace
 
 Status CheckCounts(const Graph& graph, const RunRequest& request) {
   if (request.inputs.size() != graph.inputs.size()) {

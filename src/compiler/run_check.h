@@ -12,6 +12,9 @@
 
 namespace reprise::compiler {
 
+/// What the elements of a tensor take; its block may be larger. 0 for a type that is not known.
+uint64_t NeededBytes(const RunTensor& tensor);
+
 /// 100000 unless there are as many tensors as the graph has inputs and outputs, and inputs have type, shape and memory.
 Status CheckCounts(const Graph& graph, const RunRequest& request);
 /// 100000 unless input `index` is what the graph takes there; unknown sizes take any.

@@ -17,6 +17,7 @@
 #include "compiler/stage_plan.h"
 #include "compiler/storage.h"
 #include "compiler/type_numbers.h"
+#include "compiler/views.h"
 #include "runtime/stream.h"
 #include "runtime/tasks.h"
 
@@ -264,17 +265,20 @@ class StagedRun {
     const Node& node = graph.at(lone.node);
     NodeCall call(graph, lone.node, nullptr);
     REPRISE_RETURN_IF_ERROR(call.TakeStatus());
+    std::vector<void*> addresses(node.inputs.size());
     for (uint32_t i = 0; i < node.inputs.size(); ++i) {
       if (!node.inputs[i].source.is_set()) continue;
       const Node& source = graph.at(node.inputs[i].source.node);
       if (source.constant != nullptr) {
         REPRISE_ASSIGN_OR_RETURN(void* const copy, Allocate(source.constant->bytes.size()));
         std::memcpy(copy, source.constant->bytes.data(), source.constant->bytes.size());
+        addresses[i] = copy;
         call.SetInput(i, copy);
         continue;
       }
       const auto place = std::find(graph.inputs.begin(), graph.inputs.end(), node.inputs[i].source.node);
       const RunTensor& value = inputs[static_cast<size_t>(place - graph.inputs.begin())];
+      addresses[i] = value.data;
       call.SetInput(i, value.data);
       if (call.IsValue(i)) call.SetValue(i, {static_cast<const char*>(value.data), value.bytes});
     }
@@ -288,7 +292,11 @@ class StagedRun {
       tensor.dtype = told.dtype_number;
       tensor.shape = opdef::Shape::Of(told.dims);
       outputs[i].bytes = BytesOf(tensor).value_or(0);
-      REPRISE_ASSIGN_OR_RETURN(outputs[i].data, Allocate(outputs[i].bytes));
+      if (const std::optional<uint32_t> written = ReferencedInput(graph, lone.node, i)) {
+        outputs[i].data = addresses[*written];
+      } else {
+        REPRISE_ASSIGN_OR_RETURN(outputs[i].data, Allocate(outputs[i].bytes));
+      }
       call.SetOutput(i, outputs[i].data, outputs[i].bytes);
     }
     REPRISE_RETURN_IF_ERROR(call.Plan());
@@ -408,6 +416,7 @@ class StagedExecutable final : public Executable {
   Status Run(runtime::Stream& stream, const RunRequest& request) override {
     REPRISE_RETURN_IF_ERROR(CheckCounts(graph_, request));
     std::vector<RunTensor> inputs(request.inputs.begin(), request.inputs.end());
+    for (RunTensor& input : inputs) input.bytes = NeededBytes(input);  // blocks may be larger
     {
       MutexLock lock(mutex_);
       for (size_t i = 0; i < hoisted_.size(); ++i) REPRISE_RETURN_IF_ERROR(AddHoisted(stream.device(), i, inputs));

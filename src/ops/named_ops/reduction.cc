@@ -206,11 +206,8 @@ Status LowerNllLoss(NamedCall& call) {
 }
 
 Status LowerNonZero(NamedCall& call) {
-  if (call.context.Bool("transpose")) {
-    return call.context.WrongAttribute("transpose", "is true, for which there is no kernel",
-                                       "leave it false, and transpose the result");
-  }
-  return StepOf(call, "aclnnNonzero", {call.inputs[0].view(), call.OutputView()});
+  const bool is_transposed = call.context.Bool("transpose");
+  return StepOf(call, is_transposed ? "aclnnNonzeroV2" : "aclnnNonzero", {call.inputs[0].view(), call.OutputView()});
 }
 
 Status LowerSearchSorted(NamedCall& call) {
