@@ -2,7 +2,8 @@
 //
 // TuningBank: what was measured to be fastest on this kind of machine, in a file of JSON lines.
 //
-//     {"version":1,"cpu":"AuthenticAMD 25 1, 2 cores","key":"MatMulV2 float32 [64, 64] …","choice":"grain 128","us":12.5}
+//     {"version":1,"cpu":"AuthenticAMD 25 1, 2 cores","key":"MatMulV2 float32 [64, 64] …","choice":"grain
+//     128","us":12.5}
 //
 // Lines of other machines and versions are kept and not used. Of lines with one key the last one counts.
 #pragma once
@@ -23,6 +24,8 @@ class TuningBank {
   /// The bank in `folder`, which is made if it is not there. Lines that are damaged are skipped and told once. Refuses
   /// (100000) a folder that cannot be made or read.
   static StatusOr<std::shared_ptr<TuningBank>> Open(const std::string& folder);
+  /// The file of a bank in `folder`.
+  static std::string PathIn(const std::string& folder) { return folder + "/reprise_tuning.jsonl"; }
 
   struct Entry {
     std::string choice;
