@@ -13,6 +13,7 @@ set(libraries
   acl_op_executor
   acl_tdt_channel
   acl_tdt_queue
+  aoe_tuning
   ascend_dump
   ascend_hal
   ascend_protobuf

@@ -101,6 +101,7 @@ LAYERS = {
     "facade/ge_runner": Layer(
         "libge_runner.so: the graph engine", ("base", "opdef", "runtime", "ge", "compiler", "engine"), ("ge", "graph", "exe_graph")
     ),
+    "facade/aoe_tuning": Layer("libaoe_tuning.so: tuning of graphs", ("base", "runtime", "ge", "compiler", "engine"), ("ge", "graph")),
     "facade/fmk_parser": Layer("libfmk_parser.so: there to be found by the loader"),
     "facade/ascend_protobuf": Layer("libascend_protobuf.so: there to be found by the loader"),
     "facade/atb": Layer("libatb.so: operations of the transformer library", ("base", "kernels", "runtime", "ops"), ("acl", "atb")),

@@ -72,7 +72,7 @@ NOT_LOOKED_UP = re.compile(
     r"hal\w+hal\w+|aclProfiling\w+|aclQueryEvent\w+|aclStressDetect|mstxDomain(?:Include|Exclude)|"
     r"acl(?:Tensor|Scalar|IntArray|BoolArray|FloatArray|TensorList|ScalarList|OpExecutor)")
 # Allowed to be absent: the package asks whether they are there and goes another way (docs/published_package.md).
-OPTIONAL = {"libaoe_tuning", "libascend_ml", "libascendsk", "libdcmi", "liblcal", "libmspti", "libshmem"}
+OPTIONAL = {"libascend_ml", "libascendsk", "libdcmi", "liblcal", "libmspti", "libshmem"}
 OPTIONAL_NAMES = re.compile(
     r"GeSession\w+|GetRegisteredIrDef|\w*(?:Init|UnInit)\w*ThreadLocal|\w*HugeMem\w*|\w*PTA\w+|AddTensorAddrToCachedList")
 

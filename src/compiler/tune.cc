@@ -62,11 +62,13 @@ class Tuner {
     }
     std::vector<const Pass*> fusions;
     for (const auto& [name, record] : executable->pass_records()) {
+      if (!tune_options_.tunes_fusions) break;
       const Pass* const pass = FindPass(name);
       if (pass != nullptr && IsFusion(*pass) && record.changed != 0) fusions.push_back(pass);
     }
     REPRISE_ASSIGN_OR_RETURN(Trial whole, MakeTrial(executable->graph(), options_));
-    std::vector<Candidate> splits = SplitsOf(executable->graph(), *whole.program);
+    std::vector<Candidate> splits;
+    if (tune_options_.tunes_splits) splits = SplitsOf(executable->graph(), *whole.program);
     total_ = fusions.size() + splits.size();
     REPRISE_RETURN_IF_ERROR(TuneFusions(fusions, whole));
     REPRISE_RETURN_IF_ERROR(TuneSplits(executable->graph(), splits));
@@ -90,7 +92,8 @@ class Tuner {
     REPRISE_ASSIGN_OR_RETURN(Program* const program, Program::Build(graph, options));
     trial.program.reset(program);
     const auto add = [&](uint64_t bytes) -> Status {
-      REPRISE_ASSIGN_OR_RETURN(DeviceBlock block, DeviceBlock::Allocate(stream_.device(), std::max<uint64_t>(bytes, 64)));
+      REPRISE_ASSIGN_OR_RETURN(DeviceBlock block,
+                               DeviceBlock::Allocate(stream_.device(), std::max<uint64_t>(bytes, 64)));
       trial.bases.push_back(block.data());
       trial.blocks.push_back(std::move(block));
       return {};
@@ -112,6 +115,11 @@ class Tuner {
     if (tune_options_.progress && !tune_options_.progress(done_, total_, what)) report_.is_complete = false;
     ++done_;
     return report_.is_complete;
+  }
+
+  Status Keep(const std::string& key, const TuningBank::Entry& entry) {
+    REPRISE_RETURN_IF_ERROR(bank_.Add(key, entry));
+    return tune_options_.on_entry ? tune_options_.on_entry(key, entry) : Status();
   }
 
   // The least time of one call, in us.
@@ -138,7 +146,9 @@ class Tuner {
   Status TuneFusions(const std::vector<const Pass*>& fusions, Trial& whole) {
     if (fusions.empty()) return {};
     const uint64_t hash = HashOf(ToText(graph_));
-    const auto run = [this](Trial& trial) { return [this, &trial] { return trial.program->Submit(stream_, trial.bases, {}); }; };
+    const auto run = [this](Trial& trial) {
+      return [this, &trial] { return trial.program->Submit(stream_, trial.bases, {}); };
+    };
     for (const Pass* pass : fusions) {
       const std::string key = FusionKey(hash, pass->name);
       if (bank_.Find(key)) {
@@ -156,7 +166,7 @@ class Tuner {
       ++report_.tried;
       const bool is_better_off = off < kWorthwhile * on;
       report_.improved += is_better_off ? 1 : 0;
-      REPRISE_RETURN_IF_ERROR(bank_.Add(key, {is_better_off ? "off" : "on", is_better_off ? off : on}));
+      REPRISE_RETURN_IF_ERROR(Keep(key, {is_better_off ? "off" : "on", is_better_off ? off : on}));
     }
     return {};
   }
@@ -212,7 +222,7 @@ class Tuner {
       }
       ++report_.tried;
       report_.improved += best_choice != SplitText(launch.grain) ? 1 : 0;
-      REPRISE_RETURN_IF_ERROR(bank_.Add(candidate.key, {best_choice, best}));
+      REPRISE_RETURN_IF_ERROR(Keep(candidate.key, {best_choice, best}));
     }
     return {};
   }

@@ -20,10 +20,14 @@
 namespace reprise::compiler {
 
 struct TuneOptions {
+  bool tunes_fusions = true;
+  bool tunes_splits = true;
   /// Told before each candidate set; false ends the tuning with what it has. May be empty.
   std::function<bool(size_t done, size_t total, const std::string& what)> progress;
   /// In place of the clock: what a candidate takes, in us. Empty: it is run and measured.
   std::function<double(const std::string& key, const std::string& choice)> measure;
+  /// Told of each entry when it is in the bank. May be empty.
+  std::function<Status(const std::string& key, const TuningBank::Entry& entry)> on_entry;
 };
 
 struct TuneReport {

@@ -53,7 +53,7 @@ StatusOr<std::shared_ptr<TuningBank>> TuningBank::Open(const std::string& folder
   if (error) return Refuse(folder, fmt::format("the folder cannot be made: {}", error.message()));
   std::shared_ptr<TuningBank> bank(new TuningBank);
   MutexLock lock(bank->mutex_);
-  bank->path_ = folder + "/reprise_tuning.jsonl";
+  bank->path_ = PathIn(folder);
   std::ifstream file(bank->path_);
   if (!file && std::filesystem::exists(bank->path_)) return Refuse(bank->path_, "the file cannot be read");
   size_t damaged = 0;

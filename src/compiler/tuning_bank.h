@@ -24,6 +24,8 @@ class TuningBank {
   /// The bank in `folder`, which is made if it is not there. Lines that are damaged are skipped and told once. Refuses
   /// (100000) a folder that cannot be made or read.
   static StatusOr<std::shared_ptr<TuningBank>> Open(const std::string& folder);
+  /// The file of a bank in `folder`.
+  static std::string PathIn(const std::string& folder) { return folder + "/reprise_tuning.jsonl"; }
 
   struct Entry {
     std::string choice;

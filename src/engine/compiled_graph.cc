@@ -9,6 +9,7 @@
 
 #include "compiler/dump/dump.h"
 #include "compiler/passes/switches.h"
+#include "engine/banks.h"
 #include "engine/compile_cache.h"
 #include "engine/fusion_results.h"
 #include "engine/numbers.h"
@@ -46,6 +47,14 @@ Status DoesNotFit(const compiler::Graph& graph, size_t i, const std::vector<int6
                           InputOf(graph, i).shape.text()))
       .Culprit(fmt::format("input {} of graph {}: node {}", i, graph.name, graph.at(graph.inputs[i]).name))
       .Hint("give a shape that agrees with the graph's");
+}
+
+Status CheckCount(const compiler::Graph& graph, size_t given) {
+  if (given == graph.inputs.size()) return {};
+  return Fail(kParamInvalid, kBadInput,
+              fmt::format("{} inputs are given, the graph has {}", given, graph.inputs.size()))
+      .Culprit(fmt::format("graph {}", graph.name))
+      .Hint("describe every input of the graph");
 }
 
 // Which passes run.
@@ -141,6 +150,7 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::
   compiled->options_ = options;
   compiled->site_ = site;
   REPRISE_ASSIGN_OR_RETURN(compiled->compile_options_, CompileOptionsOf(options));
+  compiled->compile_options_.bank = FindBank(options);
   if (compiler::TheDumpSettings().is_on) {
     compiled->compile_options_.passes.on_stage =
         [id = site.graph](compiler::Stage stage, const compiler::Graph& graph) { DumpStage(graph, id, NameOf(stage)); };
@@ -148,11 +158,7 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::
   REPRISE_RETURN_IF_ERROR(CheckNodes(source, options));
 
   const size_t count = source.inputs.size();
-  if (!inputs.empty() && inputs.size() != count) {
-    return Fail(kParamInvalid, kBadInput, fmt::format("{} inputs are given, the graph has {}", inputs.size(), count))
-        .Culprit(fmt::format("graph {}", source.name))
-        .Hint("describe every input of the graph");
-  }
+  if (!inputs.empty()) REPRISE_RETURN_IF_ERROR(CheckCount(source, inputs.size()));
   const std::string_view hint_text = options.Get("ge.inputHintShape");
   std::vector<std::optional<std::vector<int64_t>>> hints(count);
   if (!hint_text.empty()) {
@@ -183,6 +189,22 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::
   }
   compiled->Summarise();
   return compiled;
+}
+
+StatusOr<CompiledGraph::Subject> CompiledGraph::PrepareTrial(const compiler::Graph& source, const OptionSet& options,
+                                                             std::span<const InputMeta> inputs) {
+  Subject subject{source, {}};
+  REPRISE_ASSIGN_OR_RETURN(subject.options, CompileOptionsOf(options));
+  REPRISE_RETURN_IF_ERROR(CheckNodes(source, options));
+  REPRISE_RETURN_IF_ERROR(CheckCount(source, inputs.size()));
+  std::vector<opdef::Shape> shapes;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const opdef::Shape& own = InputOf(source, i).shape;
+    if (!Fits(own, inputs[i].shape)) return DoesNotFit(source, i, inputs[i].shape, "the sample's");
+    shapes.push_back(own.is_static() ? own : opdef::Shape::Of(inputs[i].shape));
+  }
+  SetInputs(subject.graph, shapes);
+  return subject;
 }
 
 Status CompiledGraph::Add(const std::vector<opdef::Shape>& shapes) {

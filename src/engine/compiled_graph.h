@@ -48,6 +48,14 @@ class CompiledGraph {
   static StatusOr<std::shared_ptr<CompiledGraph>> Compile(const compiler::Graph& source, const OptionSet& options,
                                                           std::span<const InputMeta> inputs, const CompileSite& site);
 
+  /// A graph with the shapes of these inputs, and how it is compiled; for trials.
+  struct Subject {
+    compiler::Graph graph;
+    compiler::CompileOptions options;
+  };
+  static StatusOr<Subject> PrepareTrial(const compiler::Graph& source, const OptionSet& options,
+                                        std::span<const InputMeta> inputs);
+
   const Summary& summary() const { return summary_; }
   bool has_gears() const { return has_gears_; }
   std::vector<Variant>& variants() { return variants_; }

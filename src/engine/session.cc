@@ -31,6 +31,11 @@ Status NoSuchGraph(uint32_t graph, uint64_t session) {
       .Hint("add it with AddGraph first");
 }
 
+Status RunsAlready(uint64_t session) {
+  return Fail(kSessionAlreadyRunning, kWrongOrder, fmt::format("session {} runs a graph by another call", session))
+      .Hint("call again when the other call has returned, or use another session");
+}
+
 std::vector<InputMeta> MetasOf(std::span<const InputTensor> inputs) {
   std::vector<InputMeta> metas;
   for (const InputTensor& input : inputs) metas.push_back(input.meta);
@@ -240,11 +245,7 @@ Status Session::Wait(GraphEntry& entry, std::span<const InputTensor> inputs, std
 
 Status Session::RunAndWait(uint32_t graph, std::span<const InputTensor> inputs, std::vector<HostTensor>& outputs) {
   REPRISE_ASSIGN_OR_RETURN(const EntryPtr entry, Find(graph));
-  if (!sync_mutex_.try_lock()) {
-    return Fail(kSessionAlreadyRunning, kWrongOrder, fmt::format("session {} runs a graph by another call", id_))
-        .Culprit(fmt::format("graph_id {}", graph))
-        .Hint("call again when the other call has returned, or use another session");
-  }
+  if (!sync_mutex_.try_lock()) return RunsAlready(id_).Culprit(fmt::format("graph_id {}", graph));
   const UniqueLock<Mutex> lock(sync_mutex_, std::adopt_lock);
   REPRISE_ASSIGN_OR_RETURN(const GraphEntry::Turn turn, entry->Begin());
   if (interface_ == Interface::kSecond) {
@@ -333,6 +334,23 @@ Status Session::UnregisterAllocator(void* stream) {
     allocators_.erase(found);
   }
   return {};
+}
+
+StatusOr<compiler::TuneReport> Session::Tune(const compiler::Graph& graph, std::span<const InputTensor> inputs,
+                                             compiler::TuningBank& bank, const compiler::TuneOptions& options) {
+  if (!sync_mutex_.try_lock()) return RunsAlready(id_).Culprit(fmt::format("session {}", id_));
+  const std::unique_ptr<Mutex, void (*)(Mutex*)> unlock(&sync_mutex_, [](Mutex* mutex) { mutex->unlock(); });
+  REPRISE_RETURN_IF_ERROR(UseOwnDevice());
+  REPRISE_ASSIGN_OR_RETURN(runtime::Stream * stream, own_stream_.Get());
+  REPRISE_ASSIGN_OR_RETURN(const CompiledGraph::Subject subject,
+                           CompiledGraph::PrepareTrial(graph, this->options(), MetasOf(inputs)));
+  std::vector<compiler::RunTensor> samples;
+  for (const InputTensor& input : inputs) {
+    samples.push_back({.data = input.data, .bytes = input.bytes, .dtype = input.meta.dtype, .shape = input.meta.shape});
+  }
+  auto report = compiler::Tune(subject.graph, subject.options, *stream, samples, bank, options);
+  if (!report.ok()) return As(kGraphPrerunFailed, kStageFailed, std::move(report).status());
+  return report;
 }
 
 StatusOr<std::string> Session::Timeline(uint32_t graph) const {

@@ -15,6 +15,7 @@
 #include "base/condition_variable.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "compiler/tune.h"
 #include "engine/device_work.h"
 #include "engine/graph_entry.h"
 #include "engine/options.h"
@@ -75,6 +76,12 @@ class Session {
 
   Status RegisterAllocator(void* stream, AllocatorPtr allocator);
   Status UnregisterAllocator(void* stream);
+
+  /// Tunes a graph, of which it makes copies, with runs on the stream of RunAndWait. Returns when that is done.
+  StatusOr<compiler::TuneReport> Tune(const compiler::Graph& graph, std::span<const InputTensor> inputs,
+                                      compiler::TuningBank& bank, const compiler::TuneOptions& options);
+  /// What graphs without options of their own have.
+  OptionSet options() const { return {process_options_, options_, {}}; }
 
   StatusOr<std::string> Timeline(uint32_t graph) const;
   /// The compiled graph as a model.
