@@ -166,7 +166,7 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::
         }
       } else if (hints[i]) {
         if (!Fits(shape, *hints[i])) return DoesNotFit(source, i, *hints[i], "of ge.inputHintShape");
-        shape = opdef::Shape::Of(*hints[i]);
+        if (!KeepsOpen(options)) shape = opdef::Shape::Of(*hints[i]);
       }
     }
     shapes.push_back(std::move(shape));

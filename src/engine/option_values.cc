@@ -22,21 +22,21 @@ Status Malformed(std::string_view key, std::string_view text, std::string what, 
       .Hint(fmt::format("write it as {}", form));
 }
 
-// "2,3"; nothing where one is no number.
-std::optional<std::vector<int64_t>> NumbersOf(std::string_view text) {
-  std::vector<int64_t> numbers;
-  for (const std::string_view part : SplitText(text, ',')) {
-    const std::optional<int64_t> number = NumberOf(part);
-    if (!number) return std::nullopt;
-    numbers.push_back(*number);
-  }
-  return numbers;
-}
-
 std::string_view Trim(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
   return text;
+}
+
+// "2,3", with or without blanks; nothing where one is no number.
+std::optional<std::vector<int64_t>> NumbersOf(std::string_view text) {
+  std::vector<int64_t> numbers;
+  for (const std::string_view part : SplitText(text, ',')) {
+    const std::optional<int64_t> number = NumberOf(Trim(part));
+    if (!number) return std::nullopt;
+    numbers.push_back(*number);
+  }
+  return numbers;
 }
 
 }  // namespace
