@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "compiler/dump/dump.h"
+#include "compiler/passes/switches.h"
 #include "engine/compile_cache.h"
 #include "engine/numbers.h"
 #include "engine/option_values.h"
@@ -54,19 +55,16 @@ StatusOr<compiler::PassOptions> PassOptionsOf(const OptionSet& options) {
   passes.prefers_memory = options.Is("ge.exec.memoryOptimizationPolicy", "MemoryPriority");
   passes.is_inference = options.Is("ge.graphRunMode", "0");
   if (const std::string_view file = options.Get("ge.fusionSwitchFile"); !file.empty()) {
-    REPRISE_ASSIGN_OR_RETURN(FusionSwitches switches, SwitchesOfFile(std::string(file)));
-    passes.graph_fusions = std::move(switches.graph);
-    passes.buffer_fusions = std::move(switches.buffer);
+    Status status = compiler::ReadSwitchFile(std::string(file), passes);
+    if (!status.ok()) return As(kParamInvalid, kBadValue, std::move(status));
   }
-  if (auto switches = SwitchesOf(options.Get("ge.optimizationSwitch"))) passes.switched = std::move(*switches);
-  for (const std::string_view name : SplitText(options.Get("ge.disableOptimizations"), ',')) {
-    constexpr std::string_view kNames[] = {"RemoveSameConstPass", "ConstantFoldingPass",
-                                           "TransOpWithoutReshapeFusionPass"};
-    if (std::ranges::count(kNames, name) == 0) {
-      Warn(fmt::format("ge.disableOptimizations names {}, which it cannot turn off", name));
-      continue;
-    }
-    passes.disabled.emplace_back(name);
+  auto switches = compiler::ParseSwitches(options.Get("ge.optimizationSwitch"));
+  if (!switches.ok()) return As(kParamInvalid, kBadValue, std::move(switches).status());
+  passes.switched = std::move(switches).value();
+  std::vector<std::string> unknown;
+  passes.disabled = compiler::ParseDisabled(options.Get("ge.disableOptimizations"), unknown);
+  for (const std::string& name : unknown) {
+    Warn(fmt::format("ge.disableOptimizations names {}, which it cannot turn off", name));
   }
   return passes;
 }
@@ -137,9 +135,8 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::
   compiled->site_ = site;
   REPRISE_ASSIGN_OR_RETURN(compiled->compile_options_, CompileOptionsOf(options));
   if (compiler::TheDumpSettings().is_on) {
-    compiled->compile_options_.passes.on_stage = [id = site.graph](compiler::Stage stage, const compiler::Graph& graph) {
-      DumpStage(graph, id, NameOf(stage));
-    };
+    compiled->compile_options_.passes.on_stage =
+        [id = site.graph](compiler::Stage stage, const compiler::Graph& graph) { DumpStage(graph, id, NameOf(stage)); };
   }
   REPRISE_RETURN_IF_ERROR(CheckNodes(source, options));
 
