@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "kernels/dtype.h"
+#include "ops/named_call.h"
 
 namespace reprise::compiler {
 namespace {
@@ -86,9 +87,7 @@ std::shared_ptr<const Constant> Make(int32_t dtype, std::vector<int64_t> shape, 
 }  // namespace
 
 int64_t ElementsOf(const Constant& constant) {
-  int64_t elements = 1;
-  for (const int64_t size : constant.shape) elements *= size;
-  return elements;
+  return static_cast<int64_t>(ops::BytesOf(constant.shape, 1).value_or(INT64_MAX));
 }
 
 std::optional<std::vector<int64_t>> IntegersOf(const Constant& constant) {

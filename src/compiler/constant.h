@@ -14,7 +14,7 @@
 
 namespace reprise::compiler {
 
-/// The product of the sizes.
+/// The product of the sizes; the largest number where that is no count.
 int64_t ElementsOf(const Constant& constant);
 
 /// The elements of integers and booleans; nothing for other types.

@@ -254,8 +254,13 @@ class Reader {
       REPRISE_RETURN_IF_ERROR(ReadLine(line));
     }
     if (drafts_.empty()) return Line("", 1).Wrong("there is no graph");
-    for (Draft& draft : drafts_) REPRISE_RETURN_IF_ERROR(Connect(draft));
-    REPRISE_RETURN_IF_ERROR(CheckCalls());
+    if (Status status = ConnectAll(); !status.ok()) {
+      // Graphs that call each other in a circle would hold each other for ever.
+      for (const Draft& draft : drafts_) {
+        for (const Draft::Call& call : draft.calls) draft.graph->at(call.node).graphs.clear();
+      }
+      return status;
+    }
     return std::make_unique<Graph>(std::move(*drafts_[0].graph));
   }
 
@@ -494,6 +499,11 @@ class Reader {
       graph.at(call.node).graphs.push_back(found->graph);
     }
     return {};
+  }
+
+  Status ConnectAll() {
+    for (Draft& draft : drafts_) REPRISE_RETURN_IF_ERROR(Connect(draft));
+    return CheckCalls();
   }
 
   // None calls itself, through others or not: graphs that call only checked ones are checked, until there are no more.

@@ -78,7 +78,7 @@ class Rewriter {
   /// An operator of a known type with these inputs, named by the row's operands, and one output like `result`.
   NodeId AddOperator(std::string name, std::string_view type, const std::vector<Port>& inputs, const Tensor& result,
                      opdef::Attributes attributes = {});
-  /// The same node with other users, none.
+  /// A copy of the node, which nobody uses.
   NodeId Clone(NodeId node, std::string name);
   /// Puts the node, whose input 0 is read and output 0 is used, in the place of an edge. Gives the output the type of
   /// the edge.

@@ -6,9 +6,12 @@
 #include <algorithm>
 
 #include "compiler/storage.h"
+#include "ops/named_call.h"
 
 namespace reprise::compiler {
 namespace {
+
+constexpr uint64_t kLargestItem = 16;  // bytes of a complex number
 
 Status Refuse(const Graph& graph, std::string what, std::string hint) {
   return Error(kInvalidArgument, std::move(what)).Culprit(fmt::format("graph {}", graph.name)).Hint(std::move(hint));
@@ -41,31 +44,41 @@ Status CheckInput(const Graph& graph, size_t index, const RunTensor& given) {
   const Node& node = graph.at(graph.inputs[index]);
   const Tensor& known = node.outputs[0].tensor;
   if (known.dtype >= 0 && given.dtype != known.dtype) {
-    return Refuse(graph, fmt::format("input {} ({}) is {}, the graph takes {}", index, node.name,
-                                     opdef::TypeName(given.dtype), opdef::TypeName(known.dtype)),
+    return Refuse(graph,
+                  fmt::format("input {} ({}) is {}, the graph takes {}", index, node.name, opdef::TypeName(given.dtype),
+                              opdef::TypeName(known.dtype)),
                   "cast the tensor, or compile the graph for its type");
   }
   bool fits = !known.shape.has_rank() || known.shape.rank() == given.shape.size();
-  for (size_t d = 0; fits && known.shape.has_rank() && d < given.shape.size(); ++d) {
-    const opdef::Dim& dim = known.shape[d];
-    fits = given.shape[d] >= 0 && (!dim.is_number() || dim.number() == given.shape[d]);
+  for (size_t d = 0; fits && d < given.shape.size(); ++d) {
+    fits = given.shape[d] >= 0 &&
+           (!known.shape.has_rank() || !known.shape[d].is_number() || known.shape[d].number() == given.shape[d]);
   }
   if (!fits) {
-    return Refuse(graph, fmt::format("input {} ({}) has the shape {}, the graph takes {}", index, node.name,
-                                     opdef::Shape::Of(given.shape).text(), known.shape.text()),
+    return Refuse(graph,
+                  fmt::format("input {} ({}) has the shape {}, the graph takes {}", index, node.name,
+                              opdef::Shape::Of(given.shape).text(), known.shape.text()),
                   "pass a tensor of that shape, or compile the graph with unknown sizes (-1)");
+  }
+  if (!ops::BytesOf(given.shape, kLargestItem)) {
+    return Refuse(graph,
+                  fmt::format("input {} ({}) has the shape {}, which is too large", index, node.name,
+                              opdef::Shape::Of(given.shape).text()),
+                  "pass the shape that the tensor has");
   }
   const uint64_t needed = NeededBytes(given);
   if (needed != 0 && (given.data == nullptr || given.bytes < needed)) {
-    return Refuse(graph, given.data == nullptr
-                             ? fmt::format("input {} ({}) has no memory", index, node.name)
-                             : fmt::format("input {} ({}) has {} bytes, {} are needed", index, node.name, given.bytes, needed),
+    return Refuse(graph,
+                  given.data == nullptr
+                      ? fmt::format("input {} ({}) has no memory", index, node.name)
+                      : fmt::format("input {} ({}) has {} bytes, {} are needed", index, node.name, given.bytes, needed),
                   "pass the address of all elements");
   }
   return {};
 }
 
-Status PlaceOutput(const Graph& graph, size_t index, const Tensor& known, RunTensor& given, OutputAllocator* allocator) {
+Status PlaceOutput(const Graph& graph, size_t index, const Tensor& known, RunTensor& given,
+                   OutputAllocator* allocator) {
   const std::optional<uint64_t> needed = BytesOf(known);
   given.dtype = known.dtype;
   given.shape = known.shape.numbers();
@@ -75,9 +88,10 @@ Status PlaceOutput(const Graph& graph, size_t index, const Tensor& known, RunTen
   }
   if (given.data != nullptr) {
     if (given.bytes >= *needed) return {};
-    return Refuse(graph, fmt::format("output {} has {} bytes, {} are needed for {}", index, given.bytes, *needed,
-                                     known.shape.text()),
-                  "pass a larger block, or none and an allocator");
+    return Refuse(
+        graph,
+        fmt::format("output {} has {} bytes, {} are needed for {}", index, given.bytes, *needed, known.shape.text()),
+        "pass a larger block, or none and an allocator");
   }
   if (*needed == 0) return {};
   if (allocator == nullptr) {

@@ -67,19 +67,16 @@ StatusOr<compiler::PassOptions> PassOptionsOf(const OptionSet& options) {
   passes.is_inference = options.Is("ge.graphRunMode", "0");
   passes.order = static_cast<compiler::OrderMode>(options.Number("ge.topoSortingMode"));
   if (const std::string_view file = options.Get("ge.fusionSwitchFile"); !file.empty()) {
-    REPRISE_ASSIGN_OR_RETURN(FusionSwitches switches, SwitchesOfFile(std::string(file)));
-    passes.graph_fusions = std::move(switches.graph);
-    passes.buffer_fusions = std::move(switches.buffer);
+    Status status = compiler::ReadSwitchFile(std::string(file), passes);
+    if (!status.ok()) return As(kParamInvalid, kBadValue, std::move(status));
   }
-  if (auto switches = SwitchesOf(options.Get("ge.optimizationSwitch"))) passes.switched = std::move(*switches);
-  for (const std::string_view name : SplitText(options.Get("ge.disableOptimizations"), ',')) {
-    constexpr std::string_view kNames[] = {"RemoveSameConstPass", "ConstantFoldingPass",
-                                           "TransOpWithoutReshapeFusionPass"};
-    if (std::ranges::count(kNames, name) == 0) {
-      Warn(fmt::format("ge.disableOptimizations names {}, which it cannot turn off", name));
-      continue;
-    }
-    passes.disabled.emplace_back(name);
+  auto switches = compiler::ParseSwitches(options.Get("ge.optimizationSwitch"));
+  if (!switches.ok()) return As(kParamInvalid, kBadValue, std::move(switches).status());
+  passes.switched = std::move(switches).value();
+  std::vector<std::string> unknown;
+  passes.disabled = compiler::ParseDisabled(options.Get("ge.disableOptimizations"), unknown);
+  for (const std::string& name : unknown) {
+    Warn(fmt::format("ge.disableOptimizations names {}, which it cannot turn off", name));
   }
   return passes;
 }

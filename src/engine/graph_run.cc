@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "compiler/storage.h"
 #include "engine/graph_entry.h"
 #include "engine/numbers.h"
 #include "opdef/graph_op.h"
@@ -14,10 +15,12 @@
 namespace reprise::engine {
 namespace {
 
-uint64_t BytesOf(int32_t dtype, const std::vector<int64_t>& shape) {
-  int64_t elements = 1;
-  for (const int64_t size : shape) elements *= size;
-  return static_cast<uint64_t>((elements * opdef::TypeBits(dtype) + 7) / 8);
+// Nothing where a size is below 0, or the bytes are more than 63 bits count.
+std::optional<uint64_t> BytesOf(int32_t dtype, const std::vector<int64_t>& shape) {
+  compiler::Tensor tensor;
+  tensor.dtype = dtype;
+  tensor.shape = opdef::Shape::Of(shape);
+  return compiler::BytesOf(tensor);
 }
 
 // Outputs without memory, from the allocator of the stream.
@@ -107,7 +110,7 @@ StatusOr<std::vector<compiler::RunTensor>> GraphEntry::PrepareInputs(const Varia
     if (variant.inputs[i].is_static()) {
       // Only the bytes count: programs do not always set shapes anew, and give [1] for a scalar.
       const std::vector<int64_t> sizes = variant.inputs[i].numbers();
-      const uint64_t needed = BytesOf(tensor.dtype, sizes);
+      const uint64_t needed = BytesOf(tensor.dtype, sizes).value_or(0);
       if (tensor.bytes < needed) {
         return Fail(kParamInvalid, kTooSmall,
                     fmt::format("input {} has {} bytes and the shape [{}], {} needs {} bytes for [{}]", i, tensor.bytes,
@@ -166,7 +169,7 @@ Status GraphEntry::Run(runtime::Stream& stream, std::span<const InputTensor> inp
   for (size_t i = 0; i < outputs.size(); ++i) {
     const OutputTensor& given = outputs[i];
     if (given.data != nullptr && results[i].shape.is_static()) {
-      const uint64_t needed = BytesOf(results[i].dtype, results[i].shape.numbers());
+      const uint64_t needed = compiler::BytesOf(results[i]).value_or(0);
       if (given.bytes < needed) {
         return Fail(kParamInvalid, kTooSmall,
                     fmt::format("output {} has {} bytes, {} writes {}", i, given.bytes, Name(), needed))
@@ -201,7 +204,7 @@ Status GraphEntry::Run(runtime::Stream& stream, std::span<const InputTensor> inp
     output.shape = std::move(targets[i].shape);
     if (output.data != nullptr) continue;
     output.data = targets[i].data;
-    output.bytes = BytesOf(output.dtype, output.shape);
+    output.bytes = BytesOf(output.dtype, output.shape).value_or(0);
     output.owner = std::move(taken.taken()[i].owner);
   }
   return {};

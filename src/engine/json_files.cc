@@ -1,26 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files in JSON: those that switch passes, and the index of compiled graphs.
+// The index of compiled graphs, in JSON.
 #include "engine/json_files.h"
-
-#include <fmt/format.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
-
-#include "engine/numbers.h"
-#include "engine/option_values.h"
 
 namespace reprise::engine {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Status Unreadable(const std::string& path, std::string_view what, std::string hint) {
-  return Fail(kParamInvalid, kBadValue, fmt::format("\"{}\" {}", path, what))
-      .Culprit(fmt::format("file \"{}\"", path))
-      .Hint(std::move(hint));
-}
 
 std::string TextOf(const Json& entry, const char* key) {
   const auto found = entry.find(key);
@@ -28,29 +17,6 @@ std::string TextOf(const Json& entry, const char* key) {
 }
 
 }  // namespace
-
-StatusOr<FusionSwitches> SwitchesOfFile(const std::string& path) {
-  constexpr const char* kForm = R"(write it as {"Switch": {"GraphFusion": {"Pass": "on"}, "UBFusion": {}}})";
-  std::ifstream file(path);
-  if (!file) return Unreadable(path, "cannot be read", "check the path and the permissions");
-  const Json root = Json::parse(file, nullptr, false);
-  const auto found = root.is_object() ? root.find("Switch") : root.end();
-  if (found == root.end() || !found->is_object()) return Unreadable(path, "has no object \"Switch\"", kForm);
-  FusionSwitches switches;
-  for (const auto& [group, names] : found->items()) {
-    if (group != "GraphFusion" && group != "UBFusion") {
-      return Unreadable(path, fmt::format("has no switches called \"{}\"", group), kForm);
-    }
-    if (!names.is_object()) return Unreadable(path, fmt::format("has no object in \"{}\"", group), kForm);
-    for (const auto& [name, value] : names.items()) {
-      if (!value.is_string() || (value != "on" && value != "off")) {
-        return Unreadable(path, fmt::format("says neither \"on\" nor \"off\" of {}", name), kForm);
-      }
-      (group == "UBFusion" ? switches.buffer : switches.graph)[name] = value == "on";
-    }
-  }
-  return switches;
-}
 
 std::vector<CacheEntry> ReadCacheIndex(const std::string& path) {
   std::ifstream file(path);

@@ -34,7 +34,7 @@ inline Status Fail(int number, std::string_view id, std::string_view what, const
   return Error(number, std::string(id) + ": " + std::string(what), function, file, line);
 }
 
-/// The same failure as the number of a call of the engine, for failures of layers below. One that is the engine's
+/// A failure under the number of a call of the engine, for failures of layers below. One that is the engine's
 /// stays.
 Status As(int number, std::string_view id, Status failure);
 

@@ -181,18 +181,4 @@ StatusOr<Gears> GearsOf(std::string_view input_shape, std::string_view dynamic_d
   return gears;
 }
 
-std::optional<Switches> SwitchesOf(std::string_view text) {
-  Switches switches;
-  std::vector<std::string_view> parts = SplitText(text, ';');
-  if (!parts.empty() && parts.back().empty()) parts.pop_back();
-  for (const std::string_view part : parts) {
-    const size_t colon = part.rfind(':');
-    if (colon == std::string_view::npos || colon == 0) return std::nullopt;
-    const std::string_view value = part.substr(colon + 1);
-    if (value != "on" && value != "off") return std::nullopt;
-    switches[std::string(Trim(part.substr(0, colon)))] = value == "on";
-  }
-  return switches;
-}
-
 }  // namespace reprise::engine

@@ -45,14 +45,4 @@ struct Gears {
 /// Of ge.inputShape and ge.dynamicDims.
 StatusOr<Gears> GearsOf(std::string_view input_shape, std::string_view dynamic_dims);
 
-using Switches = std::map<std::string, bool, std::less<>>;
-/// "PassA:on;PassB:off"; nothing where it is malformed.
-std::optional<Switches> SwitchesOf(std::string_view text);
-struct FusionSwitches {
-  Switches graph;
-  Switches buffer;
-};
-/// {"Switch": {"GraphFusion": {name: "on"}, "UBFusion": {…}}}.
-StatusOr<FusionSwitches> SwitchesOfFile(const std::string& path);
-
 }  // namespace reprise::engine

@@ -11,6 +11,7 @@
 
 #include "base/mutex.h"
 #include "base/no_destroy.h"
+#include "compiler/passes/switches.h"
 #include "engine/numbers.h"
 #include "engine/option_values.h"
 #include "engine/warnings.h"
@@ -88,7 +89,8 @@ std::string Expected(const OptionRow& row, std::string_view value) {
     case kNumber: return IsNumber(value, row.values) ? "" : fmt::format("an integer of {}", row.values);
     case kFile: return IsFile(value) ? "" : "the path of a file that exists";
     case kKey: return IsKey(value) ? "" : "1 to 128 letters, digits, underscores and hyphens";
-    case kSwitches: return SwitchesOf(value) ? "" : "\"Pass:on\" and \"Pass:off\" with semicolons between them";
+    case kSwitches:
+      return compiler::ParseSwitches(value).ok() ? "" : "\"Pass:on\" and \"Pass:off\" with semicolons between them";
     case kSteps: return IsSteps(value) ? "" : "steps and ranges of steps such as 0|3-5";
     case kStreams: return IsStreams(value) ? "" : "cv, LoadBalance:N or MainStream:N with N of 1..64";
   }

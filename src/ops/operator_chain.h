@@ -35,7 +35,7 @@ namespace reprise::ops {
 
 /// Row-major; `data` may be null.
 Tensor RowMajor(kernels::DType dtype, std::span<const int64_t> sizes, void* data);
-/// The same row-major memory with other sizes, of as many elements.
+/// Row-major memory seen with other sizes, of as many elements.
 Tensor Reshaped(const Tensor& tensor, std::initializer_list<int64_t> sizes);
 /// Two dims exchanged.
 Tensor Exchanged(const Tensor& tensor, size_t first, size_t second);

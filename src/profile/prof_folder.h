@@ -18,7 +18,7 @@
 
 namespace reprise::profile {
 
-/// The same instant on three clocks, in nanoseconds. Profilers of frameworks take the raw clock, which runs a little
+/// One instant on three clocks, in nanoseconds. Profilers of frameworks take the raw clock, which runs a little
 /// faster or slower than that of the timeline.
 struct Clocks {
   uint64_t unix_ns;

@@ -167,6 +167,8 @@ TEST_F(EngineTest, GE_040_041_WrongTensors) {
       {{good}, {{}, {}}, kGraphGetInOutFailed, "2 outputs are given"},
       {{OnDevice({1, 2}, {2})}, {}, kParamInvalid, "input 0 has 8 bytes"},
       {{OnDevice({1, 2, 3, 4, 5, 6}, {6})}, {}, kParamInvalid, "[6]"},
+      {{OnDevice({1, 2, 3, 4}, {(int64_t{1} << 62) + 1, 4})}, {}, kParamInvalid, "[4611686018427387905, 4]"},
+      {{OnDevice({1, 2, 3, 4}, {-2, -2})}, {}, kParamInvalid, "[-2, -2]"},
       {{{nullptr, 16, {0, {4}}}}, {}, kParamInvalid, "no address"},
       {{good}, {{Block(64), 15, -1, {}, nullptr}}, kParamInvalid, "E19025"},
   };

@@ -72,8 +72,10 @@ TEST(PassSwitches, WrongTextsAreRefused) {
     EXPECT_EQ(status.detail().what.find("the file f "), 0U) << status.detail().what;
   }
   EXPECT_FALSE(ReadSwitchFile("/no/such/file", options).ok());
-  EXPECT_EQ(ParseDisabled("ConstantFoldingPass, NoSuch ,RemoveSameConstPass"),
+  std::vector<std::string> unknown;
+  EXPECT_EQ(ParseDisabled("ConstantFoldingPass, NoSuch ,RemoveSameConstPass", unknown),
             (std::vector<std::string>{"ConstantFoldingPass", "RemoveSameConstPass"}));
+  EXPECT_EQ(unknown, std::vector<std::string>{"NoSuch"});
 }
 
 TEST(PassSwitches, GE_070_ResultsOfFusionsAreCounted) {
@@ -141,7 +143,8 @@ TEST(RandomPasses, NoPassChangesAResult) {
                                                               << ElementsText(*(*behind)[i]);
     }
   }
-  // The graphs are such that the passes have something to do.
+  // The graphs are such that the passes have something to do; few graphs are not.
+  if (runs < 300) return;
   for (const char* pass : {"ConstantFoldingPass", "CommonSubexpressionEliminationPass", "PrunePass", "IdentityPass",
                            "CastRemovePass", "DimensionComputePass", "ReshapeRemovePass", "InplacePass",
                            "TransOpWithoutReshapeFusionPass", "TensorMoveDeletePass", "ConstantFuseSamePass"}) {

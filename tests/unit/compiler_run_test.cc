@@ -149,6 +149,17 @@ TEST_F(CompilerRun, ShapesFollowTheInputs) {
   }
 }
 
+TEST_F(CompilerRun, SizesThatAreNoneAreRefused) {
+  for (const std::string shape : {"[?, ?]", "[..]"}) {
+    EXPECT_OK(Compile("graph g\nx = Data() : float32 " + shape + "\ny = Abs(x)\nreturn y\n"));
+    std::vector<RunTensor> outputs;
+    const Status large = Queue({In({1, 2}, {int64_t{1} << 62, 8})}, outputs);
+    EXPECT_EQ(large.ok() ? "" : large.detail().what,
+              "input 0 (x) has the shape [4611686018427387904, 8], which is too large");
+    EXPECT_FALSE(Queue({In({1, 2}, {-1, -2})}, outputs).ok());
+  }
+}
+
 TEST_F(CompilerRun, RanksMayBeOpen) {
   EXPECT_OK(Compile("graph g\nx = Data() : float32 [..]\ny = Abs(x)\nreturn y\n"));
   EXPECT_EQ(Values(Run({In({-1}, {})})[0]), (std::vector<float>{1}));

@@ -82,6 +82,7 @@ TEST(CompilerText, RefusalsNameTheLine) {
            {"graph g\nx = Data() more\n", "line 2: something follows"},
            {"graph g\nx = If() calls (h)\n", "line 2: there is no graph h"},
            {"graph g\nx = If() calls (g)\n", "line 2: the graph g calls itself"},
+           {"graph g\nx = If() calls (g)\ny = If() calls (h)\n", "line 3: there is no graph h"},
        }) {
     StatusOr<std::unique_ptr<Graph>> graph = FromText(text);
     ASSERT_FALSE(graph.ok()) << text;

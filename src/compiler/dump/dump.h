@@ -55,7 +55,7 @@ struct DumpVariables {
 
 /// What is wrong in the variables is told in `complaints`, and then as if it was not set.
 DumpSettings ReadDumpSettings(const DumpVariables& variables, std::vector<std::string>* complaints);
-/// Those of the environment, read at the first call.
+/// The settings of the environment, read at the first call.
 const DumpSettings& TheDumpSettings();
 
 struct DumpPoint {

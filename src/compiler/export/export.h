@@ -29,7 +29,7 @@ struct ExportOptions {
 
 /// A serialised model. Refuses (100000) graphs that a model cannot hold: more than 2 GiB.
 StatusOr<std::string> ExportBytes(const Graph& graph, const ExportOptions& options = {});
-/// The same in protobuf's text form.
+/// A model in protobuf's text form.
 StatusOr<std::string> ToProtoText(const Graph& graph, const ExportOptions& options = {});
 
 /// Writes and reads a file of a serialised model (.air). Refuse (100003, 100004) files that cannot be used, with the

@@ -79,7 +79,7 @@ class Match {
 
   /// The node whose only output, or output 0, this is, when its type is one of these. It becomes part of the pattern.
   NodeId Maker(Port port, std::initializer_list<std::string_view> types);
-  /// The same without making it part.
+  /// Whether Maker would find a node; none becomes part of the pattern.
   bool IsMadeBy(Port port, std::initializer_list<std::string_view> types) const;
   /// What stands before a Cast of one user, or the port itself.
   Port BeforeCast(Port port);

@@ -37,21 +37,33 @@ const bool* FindSwitch(const Switches& switches, std::string_view name) {
   return found != switches.end() ? &found->second : nullptr;
 }
 
-void Collect(Graph& graph, std::set<const Graph*>& seen, std::vector<Graph*>& graphs) {
-  if (!seen.insert(&graph).second) return;
-  graphs.push_back(&graph);
-  for (Node& node : graph.nodes) {
-    if (node.is_removed) continue;  // and its graphs go with it
-    for (const std::shared_ptr<Graph>& inner : node.graphs) Collect(*inner, seen, graphs);
-  }
-}
+// The graph and all below it, each once, callers first. What a visit takes out of a graph is not visited any more.
+template <class Visit>
+class GraphWalk {
+ public:
+  explicit GraphWalk(const Visit& visit) : visit_(visit) {}
 
-// The graph and all below it, each once, callers first.
-std::vector<Graph*> AllGraphs(Graph& graph) {
-  std::vector<Graph*> graphs;
-  std::set<const Graph*> seen;
-  Collect(graph, seen, graphs);
-  return graphs;
+  Status Run(Graph& graph) {
+    if (!seen_.insert(&graph).second) return {};
+    REPRISE_RETURN_IF_ERROR(visit_(graph));
+    const size_t first = kept_.size();
+    for (const Node& node : graph.nodes) {
+      if (!node.is_removed) kept_.insert(kept_.end(), node.graphs.begin(), node.graphs.end());
+    }
+    const size_t end = kept_.size();
+    for (size_t i = first; i < end; ++i) REPRISE_RETURN_IF_ERROR(Run(*kept_[i]));
+    return {};
+  }
+
+ private:
+  const Visit& visit_;
+  std::set<const Graph*> seen_;
+  std::vector<std::shared_ptr<Graph>> kept_;  // a visit may take out the node that holds one
+};
+
+template <class Visit>
+Status ForEachGraph(Graph& graph, const Visit& visit) {
+  return GraphWalk<Visit>(visit).Run(graph);
 }
 
 class Runner {
@@ -65,7 +77,7 @@ class Runner {
       REPRISE_RETURN_IF_ERROR(RunStage(static_cast<Stage>(stage)));
       if (options_.on_stage) options_.on_stage(static_cast<Stage>(stage), graph_);
     }
-    for (Graph* graph : AllGraphs(graph_)) REPRISE_RETURN_IF_ERROR(Sort(*graph, options_.order));
+    REPRISE_RETURN_IF_ERROR(ForEachGraph(graph_, [&](Graph& graph) { return Sort(graph, options_.order); }));
     Tell();
     return {};
   }
@@ -90,13 +102,12 @@ class Runner {
     // Of places that were left, the last round counts.
     PassRecord& total = records_[std::string(pass.name)];
     PassRecord now;
-    for (Graph* graph : AllGraphs(graph_)) {
-      PassContext context{options_, facts_, &graph_, &now};
-      if (Status status = pass.run(*graph, context); !status.ok()) {
-        Status::Detail detail = status.detail();
-        detail.what = fmt::format("{}: {}", pass.name, detail.what);
-        return Status(std::move(detail));
-      }
+    PassContext context{options_, facts_, &graph_, &now};
+    Status status = ForEachGraph(graph_, [&](Graph& graph) { return pass.run(graph, context); });
+    if (!status.ok()) {
+      Status::Detail detail = status.detail();
+      detail.what = fmt::format("{}: {}", pass.name, detail.what);
+      return Status(std::move(detail));
     }
     total.changed += now.changed;
     total.matched = total.changed + (now.matched - now.changed);
@@ -105,8 +116,7 @@ class Runner {
   }
 
   Status Infer() {
-    for (Graph* graph : AllGraphs(graph_)) REPRISE_RETURN_IF_ERROR(InferShapes(*graph, facts_));
-    return {};
+    return ForEachGraph(graph_, [&](Graph& graph) { return InferShapes(graph, facts_); });
   }
 
   Status Check(Stage stage) {
@@ -182,11 +192,8 @@ Status RunPasses(Graph& graph, const PassOptions& options, PassRecords* records)
 Status RunPass(const Pass& pass, Graph& graph, const PassOptions& options, PassRecord* record) {
   PassRecord own;
   opdef::Facts facts;
-  for (Graph* each : AllGraphs(graph)) {
-    PassContext context{options, facts, &graph, record != nullptr ? record : &own};
-    REPRISE_RETURN_IF_ERROR(pass.run(*each, context));
-  }
-  return {};
+  PassContext context{options, facts, &graph, record != nullptr ? record : &own};
+  return ForEachGraph(graph, [&](Graph& each) { return pass.run(each, context); });
 }
 
 }  // namespace reprise::compiler

@@ -7,8 +7,6 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "base/log.h"
-
 namespace reprise::compiler {
 namespace {
 
@@ -64,17 +62,12 @@ StatusOr<Switches> ParseSwitches(std::string_view text) {
   return switches;
 }
 
-std::vector<std::string> ParseDisabled(std::string_view text) {
+std::vector<std::string> ParseDisabled(std::string_view text, std::vector<std::string>& unknown) {
   std::vector<std::string> disabled;
   while (!text.empty()) {
     const std::string_view name = TakePart(text, ',');
     if (name.empty()) continue;
-    if (CanBeDisabled(name)) {
-      disabled.emplace_back(name);
-    } else {
-      REPRISE_LOG(kWarning, "GE", "ge.disableOptimizations names {}, which cannot be disabled; it is passed over",
-                  name);
-    }
+    (CanBeDisabled(name) ? disabled : unknown).emplace_back(name);
   }
   return disabled;
 }

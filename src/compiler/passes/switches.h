@@ -15,8 +15,8 @@ namespace reprise::compiler {
 /// "PassA:on;PassB:off". Refuses (100000) other words, with the part that is wrong.
 StatusOr<Switches> ParseSwitches(std::string_view text);
 
-/// "PassA,PassB" of ge.disableOptimizations. Names that cannot be disabled are left out, with a warning in the log.
-std::vector<std::string> ParseDisabled(std::string_view text);
+/// "PassA,PassB" of ge.disableOptimizations. Names that cannot be disabled come in `unknown`.
+std::vector<std::string> ParseDisabled(std::string_view text, std::vector<std::string>& unknown);
 
 /// {"Switch": {"GraphFusion": {"PassA": "on", "ALL": "off"}, "UBFusion": {…}}}: the text of ge.fusionSwitchFile.
 /// `name` is what refusals (100000) call it. Other members are passed over.
