@@ -82,6 +82,7 @@ StatusOr<Program*> Program::Build(const Graph& graph, const CompileOptions& opti
   REPRISE_ASSIGN_OR_RETURN(Lowered lowered, Lower(graph, options.has_single_stream));
   ProgramOwner program(new Program);
   REPRISE_ASSIGN_OR_RETURN(program->needs_, PlanMemory(lowered, options));
+  if (options.validates_memory) REPRISE_RETURN_IF_ERROR(ValidateMemory(lowered, program->needs_));
   program->inputs_ = lowered.inputs;
   program->outputs_ = lowered.outputs;
   program->input_bytes_.resize(lowered.inputs);
