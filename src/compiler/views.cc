@@ -51,7 +51,7 @@ uint32_t SlicedInput(const Node& node) {
 // Cuts along the first dim that is not 1 leave pieces that lie back to back.
 std::optional<std::vector<uint64_t>> SliceOffsets(const Graph& graph, NodeId id) {
   const Node& node = graph.at(id);
-  if (!IsSlice(node) || node.inputs.empty() || !node.inputs[SlicedInput(node)].source.is_set()) return std::nullopt;
+  if (!IsSlice(node) || node.notes.find("_cannot_be_deleted") != node.notes.end() || node.inputs.empty() || !node.inputs[SlicedInput(node)].source.is_set()) return std::nullopt;
   const Tensor& whole = graph.TensorOf(node.inputs[SlicedInput(node)].source);
   const int64_t bits = opdef::TypeBits(whole.dtype);
   if (!whole.shape.is_static() || bits < 8) return std::nullopt;

@@ -19,7 +19,8 @@ bool IsReshape(const Node& node);
 bool IsSlice(const Node& node);
 /// Which input a node of IsSlice cuts.
 uint32_t SlicedInput(const Node& node);
-/// Where the outputs of a cut begin in its input, in bytes, if each lies back to back there; else nothing.
+/// Where the outputs of a cut begin in its input, in bytes, if each lies back to back there; else nothing. Copies that
+/// have to stay have none.
 std::optional<std::vector<uint64_t>> SliceOffsets(const Graph& graph, NodeId node);
 
 /// The input that an output is, written in place.
