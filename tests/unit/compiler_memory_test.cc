@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Memory and streams of compiled graphs, item by item.
-#include <numeric>
+#include <cmath>
 
 #include "compiler/storage.h"
 #include "compiler_run_fixture.h"
@@ -199,6 +199,36 @@ TEST_F(CompilerMemory, GE_082_ResultsAreReadBehindAllWriters) {
   const TaskOrder& order = planned->lowered.order;
   ASSERT_EQ(order.size(), 3U);
   EXPECT_TRUE(order.IsBefore(1, 2)) << "the copy of a waits for b";
+}
+
+// Pieces and other shapes of a tensor are copies where somebody writes one of the two.
+TEST_F(CompilerMemory, GE_075_PiecesOfWrittenMemoryAreCopies) {
+  EXPECT_OK(Compile("graph g\nv = Data() : float32 [4]\nx = Data() : float32 [4]\n"
+                    "s = SplitD(v) {split_dim = 0, num_split = 2} : y0 float32 [2], y1 float32 [2]\n"
+                    "a = AssignAdd(ref = v, value = x)\ny = Abs(s:1)\nreturn s:0, y\n"));
+  const RunTensor v = In({1, 2, 3, 4}, {4});
+  const auto out = Run({v, In({10, 10, 10, 10}, {4})});
+  EXPECT_EQ(Values(out[0]), (Floats{1, 2}));
+  EXPECT_EQ(Values(out[1]), (Floats{3, 4}));
+  EXPECT_EQ(Values(v), (Floats{11, 12, 13, 14}));
+  EXPECT_OK(Compile("graph g\nv = Data() : float32 [4]\nx = Data() : float32 [2, 2]\n"
+                    "n = Const() : int64 [2] = 2, 2\nr = Reshape(v, n)\na = AssignAdd(ref = r, value = x)\nreturn a\n"));
+  const RunTensor w = In({1, 2, 3, 4}, {4});
+  EXPECT_EQ(Values(Run({w, In({10, 10, 10, 10}, {2, 2})})[0]), (Floats{11, 12, 13, 14}));
+  EXPECT_EQ(Values(w), (Floats{1, 2, 3, 4}));
+}
+
+TEST_F(CompilerMemory, StatisticsOfRowsWithoutElements) {
+  EXPECT_OK(Compile("graph g\nx = Data() : float32 [2, 0]\ng = Data() : float32 [0]\nn = Const() : int64 [1] = 0\n"
+                    "r = RmsNorm(x, g) : y float32 [2, 0], rstd float32 [2, 1]\n"
+                    "l = LayerNormV4(x, n, g, g) : y float32 [2, 0], mean float32 [2, 1], rstd float32 [2, 1]\n"
+                    "return r:1, l:1, l:2\n"));
+  const auto out = Run({In(Floats{}, {2, 0}), In(Floats{}, {0})});
+  for (const size_t i : {size_t{0}, size_t{2}}) {
+    ASSERT_EQ(Values(out[i]).size(), 2U);
+    for (const float value : Values(out[i])) EXPECT_TRUE(std::isnan(value)) << i;
+  }
+  EXPECT_EQ(Values(out[1]), (Floats{0, 0}));
 }
 
 }  // namespace
