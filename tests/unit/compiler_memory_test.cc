@@ -204,7 +204,8 @@ TEST_F(CompilerMemory, GE_082_ResultsAreReadBehindAllWriters) {
 // Pieces and other shapes of a tensor are copies where somebody writes one of the two.
 TEST_F(CompilerMemory, GE_075_PiecesOfWrittenMemoryAreCopies) {
   EXPECT_OK(Compile("graph g\nv = Data() : float32 [4]\nx = Data() : float32 [4]\n"
-                    "s = SplitD(v) {split_dim = 0, num_split = 2} : y0 float32 [2], y1 float32 [2]\n"
+                    "z = Const() : int64 [2] = 2, 2\nd = Const() : int64 [1] = 0\n"
+                    "s = SplitV(v, z, d) {num_split = 2} : y0 float32 [2], y1 float32 [2]\n"
                     "a = AssignAdd(ref = v, value = x)\ny = Abs(s:1)\nreturn s:0, y\n"));
   const RunTensor v = In({1, 2, 3, 4}, {4});
   const auto out = Run({v, In({10, 10, 10, 10}, {4})});

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <random>
 
@@ -133,6 +134,11 @@ class CompilerOracle : public CompilerRun {
   std::mt19937 random_{3};
 };
 
+int Rounds() {
+  const char* const cases = std::getenv("REPRISE_TEST_CASES");
+  return cases != nullptr ? std::atoi(cases) : reprise::testing::InForm(reprise::testing::Loops(150, 20));
+}
+
 std::string Told(Status&& status) { return status.ok() ? "" : status.detail().what; }
 
 void AddLabels(Graph& graph, std::mt19937& random) {
@@ -158,10 +164,10 @@ void OpenSizes(Graph& graph, std::mt19937& random) {
 
 TEST_F(CompilerOracle, RandomGraphsComputeWhatTheirNodesDo) {
   const std::string folder = ::testing::TempDir() + "/oracle_" + std::to_string(getpid());
-  const int rounds = reprise::testing::InForm(reprise::testing::Loops(150, 20));
+  const int rounds = Rounds();
   const char* const only = std::getenv("REPRISE_TEST_SEED");
   for (int round = 0; round < rounds; ++round) {
-    if (only != nullptr && round != std::atoi(only)) continue;
+    if (only != nullptr) round = std::atoi(only);
     RandomGraph made(static_cast<uint32_t>(round), testing::kWithoutWriters, testing::kManyRows);
     const std::unique_ptr<Graph> graph = made.Take();
     const std::vector<ConstantPtr> inputs = made.Inputs(*graph);
@@ -210,13 +216,14 @@ TEST_F(CompilerOracle, RandomGraphsComputeWhatTheirNodesDo) {
         }
       }
     }
+    if (only != nullptr) break;
   }
   std::filesystem::remove_all(folder);
 }
 
 // Operators that write their inputs: results, and what the run leaves in its inputs.
 TEST_F(CompilerOracle, RandomGraphsThatWriteTheirInputs) {
-  const int rounds = reprise::testing::InForm(reprise::testing::Loops(150, 20));
+  const int rounds = Rounds();
   for (int round = 0; round < rounds; ++round) {
     RandomGraph made(static_cast<uint32_t>(10000 + round), testing::kWithWriters, testing::kManyRows);
     const std::unique_ptr<Graph> graph = made.Take();
