@@ -121,8 +121,8 @@ THIRD_PARTY = (
     ThirdParty(r"hwy/", r"src/kernels/simd/", "Highway: src/kernels/simd"),
     ThirdParty(
         r"nlohmann/",
-        r"facade/acl/(init|dump)\.cc|src/engine/json_files\.cc|src/compiler/(passes/switches|tuning_bank)\.cc|tests/|.*_test\.cc",
-        "nlohmann JSON: facade/acl/init.cc, dump.cc, src/engine/json_files.cc, src/compiler/passes/switches.cc, tuning_bank.cc and tests",
+        r"facade/acl/(init|dump)\.cc|src/engine/json_files\.cc|src/compiler/(inference_rule|passes/switches|tuning_bank)\.cc|tests/|.*_test\.cc",
+        "nlohmann JSON: facade/acl/init.cc, dump.cc, src/engine/json_files.cc, src/compiler/inference_rule.cc, passes/switches.cc, tuning_bank.cc and tests",
     ),
     ThirdParty(r"gtest/|gmock/", r"tests/|.*_test\.cc|src/kernels/test_tensor\.h", "GoogleTest: tests"),
     ThirdParty(r"(ATen|c10|torch|pybind11)/|Python\.h|structmember\.h", r"python/csrc/", "PyTorch and Python: python/csrc"),

@@ -30,6 +30,11 @@ class TuningBank;
 /// What is asked of a compilation, beside the graph.
 struct CompileOptions {
   bool reuses_memory = true;       ///< intermediate results share memory where their lives allow it
+#ifdef NDEBUG
+  bool validates_memory = false;  ///< checks the memory plan: no two values that are needed at once share bytes
+#else
+  bool validates_memory = true;
+#endif
   bool has_single_stream = false;  ///< everything on one stream, in order
   PassOptions passes;
   std::shared_ptr<const TuningBank> bank;  ///< choices that were measured; null: the usual ones

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "compiler/graph.h"
+#include "compiler/inference_rule.h"
 #include "compiler/operands.h"
 #include "compiler/type_numbers.h"
 
@@ -39,6 +40,7 @@ class Inference {
       Node& node = graph_.at(id);
       if (node.kind == NodeKind::kConstant && node.constant != nullptr) KeepValue(id, *node.constant);
       if (node.kind == NodeKind::kOperator && node.op != nullptr) REPRISE_RETURN_IF_ERROR(InferNode(id));
+      if (InferenceRuleOf(node) != nullptr) REPRISE_RETURN_IF_ERROR(ApplyRule(id));
     }
     return {};
   }
@@ -96,6 +98,19 @@ class Inference {
           .Hint(status.detail().hint);
     }
     return Keep(id, call);
+  }
+
+  Status ApplyRule(NodeId id) {
+    Node& node = graph_.at(id);
+    std::vector<RuleInput> inputs(node.inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Port source = node.inputs[i].source;
+      if (!source.is_set()) continue;
+      inputs[i].shape = graph_.TensorOf(source).shape;
+      const auto found = integers_.find({source.node, source.output});
+      if (found != integers_.end()) inputs[i].value = found->second;
+    }
+    return ApplyInferenceRule(node, inputs);
   }
 
   Status Keep(NodeId id, opdef::InferContext& call) {

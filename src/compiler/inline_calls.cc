@@ -14,9 +14,9 @@ bool IsPlainCall(const Node& node) {
          (node.type == "PartitionedCall" || node.type == "StatefulPartitionedCall");
 }
 
-class Inliner {
+class CallInliner {
  public:
-  explicit Inliner(Graph& graph) : graph_(graph) {}
+  explicit CallInliner(Graph& graph) : graph_(graph) {}
 
   Status Run() {
     // Nodes of called graphs may call others; they are put behind those that are there.
@@ -116,6 +116,6 @@ class Inliner {
 
 }  // namespace
 
-Status InlineCalls(Graph& graph) { return Inliner(graph).Run(); }
+Status InlineCalls(Graph& graph) { return CallInliner(graph).Run(); }
 
 }  // namespace reprise::compiler

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "compiler/node_call.h"
 #include "compiler/operands.h"
@@ -34,6 +35,7 @@ class Lowering final : public ops::Arena {
     lowered_.outputs = static_cast<uint32_t>(graph_.results.size());
     REPRISE_RETURN_IF_ERROR(AddInputs());
     ClaimOutputs();
+    ClaimParts();
     for (const NodeId id : TopologicalOrder(graph_)) REPRISE_RETURN_IF_ERROR(LowerNode(id));
     for (uint32_t i = 0; i < lowered_.outputs; ++i) REPRISE_RETURN_IF_ERROR(FinishOutput(i));
     Order();
@@ -102,10 +104,56 @@ class Lowering final : public ops::Arena {
     }
   }
 
+  // Values that are joined are written where the joined tensor will be, if they are used for nothing else.
+  void ClaimParts() {
+    std::map<Key, uint32_t> uses;
+    for (const Node& node : graph_.nodes) {
+      if (node.is_removed) continue;
+      for (const Input& input : node.inputs) {
+        if (input.source.is_set()) ++uses[{input.source.node, input.source.output}];
+      }
+    }
+    for (const Port& port : graph_.results) ++uses[{port.node, port.output}];
+    for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
+      if (graph_.at(id).is_removed) continue;
+      const std::optional<std::vector<JoinedPart>> parts = JoinedParts(graph_, id);
+      if (!parts) continue;
+      std::vector<Key> written;
+      for (const JoinedPart& part : *parts) {
+        const std::optional<Key> key = OnlyWriter(graph_.at(id).inputs[part.input].source, uses);
+        if (!key) break;
+        written.push_back(*key);
+      }
+      if (written.size() != parts->size()) continue;
+      for (size_t i = 0; i < written.size(); ++i) parts_[written[i]] = {id, (*parts)[i].offset};
+      joined_.insert(id);
+    }
+  }
+
+  // The output that a value is, perhaps seen in another shape, if nobody else sees it and it can be written anywhere.
+  std::optional<Key> OnlyWriter(Port port, const std::map<Key, uint32_t>& uses) const {
+    while (true) {
+      const Node& node = graph_.at(port.node);
+      if (node.kind != NodeKind::kOperator || uses.at({port.node, port.output}) != 1) return std::nullopt;
+      if (!IsReshape(node)) break;
+      port = node.inputs[0].source;
+    }
+    if (IsReference(graph_.at(port.node), port.output) || IsSlice(graph_.at(port.node))) return std::nullopt;
+    return Key(port.node, port.output);
+  }
+
   // Memory for an output of a node.
   StatusOr<Value> NewValue(const Port& port) {
     const std::optional<uint64_t> bytes = BytesOf(graph_.TensorOf(port));
     if (!bytes) return Unknown(port);
+    if (const auto part = parts_.find({port.node, port.output}); part != parts_.end()) {
+      const Port whole{part->second.first, 0};
+      const auto [entry, is_new] = values_.try_emplace(Key(whole.node, 0));
+      if (is_new) {
+        REPRISE_ASSIGN_OR_RETURN(entry->second, NewValue(whole));
+      }
+      return Value{entry->second.storage, entry->second.offset + part->second.second};
+    }
     const auto claim = claims_.find({port.node, port.output});
     if (claim == claims_.end()) return Value{Add(Storage::Kind::kFeature, 0, *bytes), 0};
     return Value{Add(Storage::Kind::kOutput, claim->second, *bytes), 0};
@@ -143,6 +191,7 @@ class Lowering final : public ops::Arena {
       }
       return {};
     }
+    if (joined_.contains(id)) return {};  // its inputs lie where the result does
     return LowerOperator(id);
   }
 
@@ -212,7 +261,7 @@ class Lowering final : public ops::Arena {
     REPRISE_RETURN_IF_ERROR(copy.Lower());
     const size_t tasks = lowered_.tasks.size();
     Take(copy.call(), kNoNode);
-    copied_outputs_.resize(copied_outputs_.size() + lowered_.tasks.size() - tasks, port.node);
+    copied_outputs_.resize(copied_outputs_.size() + lowered_.tasks.size() - tasks, value.storage);
     return {};
   }
 
@@ -242,6 +291,21 @@ class Lowering final : public ops::Arena {
     for (const NodeId before : graph_.at(id).after) visit(before);
   }
 
+  // The tasks before `end` that write the storage: a result is what its memory holds when all have written it.
+  std::vector<uint32_t> WritersOf(StorageId storage, uint32_t end) const {
+    std::vector<uint32_t> writers;
+    for (uint32_t i = 0; i < end; ++i) {
+      const ops::Launch& launch = *lowered_.tasks[i].launch;
+      for (size_t operand = 0; operand < launch.refs.size(); ++operand) {
+        if (launch.uses[operand].slot < 0 || !launch.uses[operand].is_write) continue;
+        if (lowered_.Find(reinterpret_cast<uintptr_t>(launch.refs[operand].data)) != storage) continue;
+        writers.push_back(i);
+        break;
+      }
+    }
+    return writers;
+  }
+
   // Which task runs on which stream, behind which others. With one stream their order says it all.
   void Order() {
     if (lowered_.order.streams() == 1) {
@@ -254,7 +318,7 @@ class Lowering final : public ops::Arena {
       std::vector<uint32_t> before;
       uint32_t stream = 0;
       if (id == kNoNode) {
-        before = Ends(copied_outputs_[output++]);
+        before = WritersOf(copied_outputs_[output++], i);
       } else {
         stream = lowered_.streams.stream_of[id];
         if (!last_task_.contains(id)) {
@@ -274,9 +338,11 @@ class Lowering final : public ops::Arena {
   Lowered lowered_;
   std::map<NodeId, uint32_t> last_task_;
   std::map<NodeId, std::vector<uint32_t>> ends_;
-  std::vector<NodeId> copied_outputs_;
+  std::vector<StorageId> copied_outputs_;  // by task that copies to an output, from where
   std::map<Key, Value> values_;
   std::map<Key, uint32_t> claims_;  // the output of the graph that a value is
+  std::map<Key, std::pair<NodeId, uint64_t>> parts_;  // the joined tensor that a value is a part of, and where it begins
+  std::set<NodeId> joined_;                           // nodes whose inputs are all such parts
   uint64_t next_address_ = kFirstAddress;
 };
 

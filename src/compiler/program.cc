@@ -95,6 +95,7 @@ StatusOr<Program*> Program::Build(const Graph& graph, const CompileOptions& opti
   REPRISE_ASSIGN_OR_RETURN(Lowered lowered, Lower(graph, options.has_single_stream));
   ProgramOwner program(new Program);
   REPRISE_ASSIGN_OR_RETURN(program->needs_, PlanMemory(lowered, options));
+  if (options.validates_memory) REPRISE_RETURN_IF_ERROR(ValidateMemory(lowered, program->needs_));
   if (options.bank != nullptr) ApplySplits(graph, *options.bank, lowered);
   program->PlaceRegions(lowered);
   program->streams_ = std::move(lowered.streams);

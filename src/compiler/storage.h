@@ -94,6 +94,10 @@ StatusOr<Lowered> Lower(const Graph& graph, bool has_single_stream);
 /// lives do not overlap share bytes.
 StatusOr<MemoryNeeds> PlanMemory(Lowered& lowered, const CompileOptions& options);
 
+/// Whether all storages lie in their regions and no two of them share bytes that are needed at once. Works from tasks
+/// and places alone. 500000 with both storages: a mistake of the plan.
+Status ValidateMemory(const Lowered& lowered, const MemoryNeeds& needs);
+
 /// How large a tensor is; nothing where its shape or type is not known.
 std::optional<uint64_t> BytesOf(const Tensor& tensor);
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <string_view>
 
+#include "compiler/constant.h"
 #include "compiler/operands.h"
 
 namespace reprise::compiler {
@@ -12,6 +13,7 @@ namespace {
 
 constexpr std::array<std::string_view, 9> kReshapes = {"ExpandDims", "FlattenV2", "Identity",  "Reshape",   "Squeeze",
                                                        "SqueezeV3",  "Unsqueeze", "UnsqueezeV3", "Bitcast"};
+constexpr std::array<std::string_view, 3> kJoins = {"Concat", "ConcatD", "ConcatV2"};
 constexpr std::array<std::string_view, 2> kSlices = {"SplitD", "SplitV"};
 
 // The operand of the row that output `output` of the node belongs to.
@@ -60,7 +62,7 @@ uint32_t SlicedInput(const Node& node) {
 // Cuts along the first dim that is not 1 leave pieces that lie back to back.
 std::optional<std::vector<uint64_t>> SliceOffsets(const Graph& graph, NodeId id) {
   const Node& node = graph.at(id);
-  if (!IsSlice(node) || node.inputs.empty() || !node.inputs[SlicedInput(node)].source.is_set()) return std::nullopt;
+  if (!IsSlice(node) || node.notes.find("_cannot_be_deleted") != node.notes.end() || node.inputs.empty() || !node.inputs[SlicedInput(node)].source.is_set()) return std::nullopt;
   const Tensor& whole = graph.TensorOf(node.inputs[SlicedInput(node)].source);
   const int64_t bits = opdef::TypeBits(whole.dtype);
   if (!whole.shape.is_static() || bits < 8) return std::nullopt;
@@ -85,6 +87,48 @@ std::optional<std::vector<uint64_t>> SliceOffsets(const Graph& graph, NodeId id)
   }
   if (dim < sizes.size() && rows != sizes[dim]) return std::nullopt;
   return offsets;
+}
+
+std::optional<std::vector<JoinedPart>> JoinedParts(const Graph& graph, NodeId id) {
+  const Node& node = graph.at(id);
+  if (node.op == nullptr || node.outputs.size() != 1) return std::nullopt;
+  if (std::find(kJoins.begin(), kJoins.end(), node.type) == kJoins.end()) return std::nullopt;
+  const Tensor& whole = node.outputs[0].tensor;
+  const int64_t bits = opdef::TypeBits(whole.dtype);
+  StatusOr<Operands> operands = BindOperands(graph, id);
+  if (!operands.ok() || !whole.shape.is_static() || whole.shape.rank() == 0 || bits < 8) return std::nullopt;
+  const std::vector<int64_t> sizes = whole.shape.numbers();
+  std::optional<int64_t> dim;
+  if (const auto found = node.attributes.find("concat_dim"); found != node.attributes.end()) {
+    if (const auto* number = std::get_if<int64_t>(&found->second)) dim = *number;
+  }
+  const std::vector<uint32_t>* list = nullptr;
+  for (size_t o = 0; o < operands.value().size(); ++o) {
+    const std::vector<uint32_t>& inputs = operands.value()[o];
+    if (node.op->inputs[o].is_list()) {
+      list = &inputs;
+    } else if (inputs.size() == 1) {
+      const Node& source = graph.at(node.inputs[inputs[0]].source.node);
+      const auto numbers = source.constant != nullptr ? IntegersOf(*source.constant) : std::nullopt;
+      if (numbers && numbers->size() == 1) dim = numbers->front();
+    }
+  }
+  if (list == nullptr || !dim) return std::nullopt;
+  const auto rank = static_cast<int64_t>(sizes.size());
+  if (*dim < 0) *dim += rank;
+  // With only sizes of 1 in front, each tensor is one piece of the result.
+  if (*dim < 0 || *dim >= rank || std::any_of(sizes.begin(), sizes.begin() + *dim, [](int64_t size) { return size != 1; })) {
+    return std::nullopt;
+  }
+  std::vector<JoinedPart> parts;
+  uint64_t offset = 0;
+  for (const uint32_t input : *list) {
+    const Tensor& tensor = graph.TensorOf(node.inputs[input].source);
+    if (tensor.dtype != whole.dtype || !tensor.shape.is_static() || tensor.shape.rank() != sizes.size()) return std::nullopt;
+    parts.push_back({input, offset});
+    offset += static_cast<uint64_t>(tensor.shape.elements().number() * (bits / 8));
+  }
+  return parts;
 }
 
 bool IsReference(const Node& node, uint32_t output) {

@@ -318,5 +318,124 @@ TEST_F(CompilerDynamic, GE_092_LoopsNest) {
   EXPECT_EQ(Values(Run({In(std::vector<int32_t>{4}, {}, kInt32), In({0}, {1})})[0]), (Floats{4 + 3 + 2 + 1}));
 }
 
+// ---- Shapes by rules of front ends ----
+
+// The shape of the node y, or what was refused.
+std::string RuleGives(const std::string& data, const std::string& node, const std::string& rule) {
+  std::string quoted;
+  for (const char c : rule) quoted += c == '"' ? std::string("\\\"") : std::string(1, c);
+  auto graph = FromText("graph g\n" + data + "\ny = " + node + " notes {_inference_rule = \"" + quoted +
+                        "\"} : y float32 [..]\nreturn y\n");
+  if (!graph.ok()) return std::move(graph).status().detail().what;
+  opdef::Facts facts;
+  if (Status status = InferShapes(**graph, facts); !status.ok()) {
+    EXPECT_EQ(status.code(), 100000);
+    return status.detail().what;
+  }
+  const Tensor& tensor = (*graph)->TensorOf((*graph)->results[0]);
+  return std::string(opdef::TypeName(tensor.dtype)) + " " + tensor.shape.text();
+}
+
+TEST(CompilerRule, GE_091_RulesGiveShapesOfOperatorsWithoutARow) {
+  const auto rule = [](const std::string& inputs, const std::string& outputs, const std::string& types = "[0]") {
+    return "{\"shape\": {\"inputs\": [" + inputs + "], \"outputs\": [[" + outputs + "]]}, \"dtype\": " + types + "}";
+  };
+  const char* const symbolic = "x = Data() : float32 [s0, s1]";
+  const char* const fixed = "x = Data() : float32 [7, 3]";
+  struct Case {
+    const char* data;
+    std::string rule;
+    const char* gives;
+  };
+  const std::string sizes = R"(["s0", "s1"])";
+  const Case cases[] = {
+      {symbolic, rule(sizes, R"x("s1", 4, "s0 + s1 * 2")x"), "float32 [s1, 4, s0+2*s1]"},
+      {fixed, rule(sizes, R"x("s1", "4", "s0 + s1 * 2")x"), "float32 [3, 4, 13]"},
+      {symbolic, rule(sizes, R"x("Floor(Div(s0 + 1, 2))", "Ceil(Div(s0, 2))")x"), "float32 [(s0+1)//2, (s0+1)//2]"},
+      {fixed, rule(sizes, R"x("Floor(Div(s0, 2))", "Ceil(Div(s0, 2))", "Mod(s0, 4)")x"), "float32 [3, 4, 3]"},
+      {fixed, rule(sizes, R"x("Div(s0, 7)", "Pow(s1, 2)", "Floor(Div(s0, 2) + Div(1, 2))")x"), "float32 [1, 9, 4]"},
+      {fixed, rule(sizes, R"x("(s0 - s1) * -(-2)", "Floor(s0 * Pow(2, -1))")x", "[1]"), "float16 [8, 3]"},
+      {symbolic, rule(sizes, R"x("Floor(s0 * Pow(2, -1))")x"), "float32 [s0//2]"},
+      {fixed, rule("null", "5"), "float32 [5]"},
+      {"x = Data() : float32 [..]", rule(sizes, R"x("s0", 2)x"), "float32 [?, 2]"},
+      {"x = Const() : int64 [2] = 6, 5", rule(R"(["v0", "v1"])", R"("v1", "v0 + 1")"), "float32 [5, 7]"},
+      {"x = Data() : int64 [2]", rule(R"(["v0", "v1"])", R"("v1", 3)"), "float32 [?, 3]"},
+  };
+  for (const Case& each : cases) EXPECT_EQ(RuleGives(each.data, "MyOperator(x)", each.rule), each.gives) << each.rule;
+  // An operator with a row knows its own shape better.
+  EXPECT_EQ(RuleGives(fixed, "Abs(x)", rule(sizes, "1, 1", "[3]")), "float32 [7, 3]");
+}
+
+TEST(CompilerRule, GE_091_RulesThatAreNoneAreRefusedByNode) {
+  const auto rule = [](const std::string& outputs) {
+    return R"({"shape": {"inputs": [["s0", "s1"]], "outputs": [[")" + outputs + R"("]]}, "dtype": [0]})";
+  };
+  const std::string nested(100000, '(');
+  const std::pair<std::string, const char*> cases[] = {
+      {"{", "is no JSON"},
+      {"[]", "has no lists"},
+      {R"({"shape": {"inputs": [3], "outputs": []}})", "neither a list nor null for input 0"},
+      {R"({"shape": {"inputs": [null, null], "outputs": [[]]}})", "has 2 inputs, the node 1"},
+      {R"({"shape": {"inputs": [], "outputs": [[], []]}})", "has 2 outputs, the node 1"},
+      {R"({"shape": {"inputs": [["s0"]], "outputs": [["s0"]]}})", "has 1 sizes for input 0, which has the shape [7, 3]"},
+      {R"({"shape": {"inputs": [null], "outputs": [[1.5]]}})", "neither an integer nor a text"},
+      {R"({"shape": {"inputs": [null], "outputs": [[1]]}, "dtype": [99999]})", "has no type for output 0"},
+      {rule("s2"), "the symbol s2 is bound by no input"},
+      {rule("s0 s1"), "something follows"},
+      {rule("s0 +"), "ends too early"},
+      {rule("(s0"), "a bracket is not closed"},
+      {rule("Sqrt(s0)"), "there is no function Sqrt"},
+      {rule("Div(s0)"), "Div takes 2 arguments"},
+      {rule("Div(s0, s1 - s1)"), "Div divides by 0"},
+      {rule("Pow(s0 - s0, -1)"), "Pow divides by 0"},
+      {rule("Pow(2, 65)"), "the exponent 65 is too large"},
+      {rule("Div(s0, 2)"), "is no whole number"},
+      {rule("s1 - s0"), "which gives -4"},
+      {rule("99999999999999999999"), "is no integer"},
+      {rule(nested), "is nested too deeply"},
+  };
+  for (const auto& [text, what] : cases) {
+    const std::string refused = RuleGives("x = Data() : float32 [7, 3]", "MyOperator(x)", text);
+    EXPECT_NE(refused.find(what), std::string::npos) << refused.substr(0, 300) << "\n" << text.substr(0, 200);
+    EXPECT_NE(refused.find("node y (MyOperator)"), std::string::npos) << refused.substr(0, 300);
+  }
+}
+
+// ---- Joined tensors ----
+
+TEST_F(CompilerDynamic, GE_075_JoinedTensorsAreWrittenWhereTheyWillBe) {
+  // Both forms; parts seen in another shape; a join of joins; the result of the graph itself.
+  const std::string head = "graph g\nx = Data() : float32 [2, 3]\ny = Data() : float32 [1, 3]\nd = Const() : int64 [1] = 0\n";
+  struct Case {
+    const char* lines;
+    uint64_t features;
+    Floats gives;
+  };
+  const Case cases[] = {
+      {"a = Abs(x)\nb = Neg(y)\nc = ConcatD(a, b) {concat_dim = 0, N = 2}\nreturn c\n", 0,
+       {1, 2, 3, 4, 5, 6, -7, -8, -9}},
+      {"a = Abs(x)\nb = Neg(y)\nc = ConcatV2(a, b, d) {N = 2}\ne = Neg(c)\nreturn e\n", 512,
+       {-1, -2, -3, -4, -5, -6, 7, 8, 9}},
+      {"a = Abs(x)\nb = Neg(y)\nf = ConcatD(b, a) {concat_dim = -2, N = 2}\ng = Abs(y)\n"
+       "c = ConcatD(f, g) {concat_dim = 0, N = 2}\nreturn c\n", 0, {-7, -8, -9, 1, 2, 3, 4, 5, 6, 7, 8, 9}},
+      {"a = Abs(x)\ns = FlattenV2(a) {axis = 0, end_axis = 1}\nb = Neg(y)\nt = FlattenV2(b) {axis = 0, end_axis = 1}\n"
+       "c = ConcatD(s, t) {concat_dim = 0, N = 2}\nreturn c\n", 0, {1, 2, 3, 4, 5, 6, -7, -8, -9}},
+      // Another user, an input of the graph, a dim that is not the first one: a copy.
+      {"a = Abs(x)\nb = Neg(y)\nc = ConcatD(a, b) {concat_dim = 0, N = 2}\ne = Neg(b)\n"
+       "f = ConcatD(c, e) {concat_dim = 0, N = 2}\nreturn f\n", 1024, {1, 2, 3, 4, 5, 6, -7, -8, -9, 7, 8, 9}},
+      {"a = Abs(x)\nc = ConcatD(a, y) {concat_dim = 0, N = 2}\nreturn c\n", 512, {1, 2, 3, 4, 5, 6, 7, 8, 9}},
+      {"a = Abs(x)\nb = Neg(x)\nc = ConcatD(a, b) {concat_dim = 1, N = 2}\nreturn c\n", 1024,
+       {1, 2, 3, -1, -2, -3, 4, 5, 6, -4, -5, -6}},
+  };
+  CompileOptions plain;
+  plain.passes.level = Level::kO0;
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.lines);
+    EXPECT_OK(Compile(head + each.lines, plain));
+    EXPECT_EQ(executable_->needs().features, each.features);
+    EXPECT_EQ(Values(Run({In({1, 2, 3, 4, 5, 6}, {2, 3}), In({7, 8, 9}, {1, 3})})[0]), each.gives);
+  }
+}
+
 }  // namespace
 }  // namespace reprise::compiler

@@ -61,6 +61,7 @@ class CompilerRun : public ::testing::Test {
     auto graph = FromText(text);
     if (!graph.ok()) return std::move(graph).status();
     REPRISE_RETURN_IF_ERROR(Verify(**graph));
+    options.validates_memory = true;
     auto compiled = Executable::Compile(std::move(**graph), options);
     if (!compiled.ok()) return std::move(compiled).status();
     executable_ = compiled.value();

@@ -8,6 +8,7 @@
 #include "compiler/passes/functions.h"
 #include "compiler/passes/writes.h"
 #include "compiler/rewrite.h"
+#include "compiler/views.h"
 
 namespace reprise::compiler {
 namespace {
@@ -74,13 +75,20 @@ class Guards {
     }
   }
 
-  // An Identity whose input or output is written is a copy.
+  // What shows memory in another shape, or a piece of it, is a copy where that memory is written: on either side.
   void MarkCopies() {
     const Writes writes(graph_);
+    if (writes.empty()) return;
     for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
       Node& node = graph_.at(id);
-      if (node.is_removed || node.type != "Identity" || node.inputs.size() != 1 || node.outputs.size() != 1) continue;
-      if (HasNote(node, "_cannot_be_deleted") || writes.MayShare(node, id)) continue;
+      if (node.is_removed || node.kind != NodeKind::kOperator || HasNote(node, "_cannot_be_deleted")) continue;
+      const bool is_slice = IsSlice(node);
+      if (!is_slice && (!IsReshape(node) || HasNote(node, "_no_task"))) continue;
+      const uint32_t input = is_slice ? SlicedInput(node) : 0;
+      if (input >= node.inputs.size() || !node.inputs[input].source.is_set()) continue;
+      bool is_written = writes.IsWritten(node.inputs[input].source);
+      for (uint32_t i = 0; i < node.outputs.size(); ++i) is_written = is_written || writes.IsWritten({id, i});
+      if (!is_written) continue;
       node.notes["_cannot_be_deleted"] = true;
       context_.Changed();
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/normalize.h"
+#include <limits>
 
+#include "kernels/copy.h"
+#include "kernels/normalize.h"
 #include "kernels/staged.h"
 #include "ops/computations.h"
 #include "ops/lowerings.h"
@@ -213,13 +215,31 @@ void AddOperand(OpCall& call, Launch& launch, const Operand* operand, bool is_wr
   }
 }
 
+void RunStatistic(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  kernels::Fill(launch.refs[0], launch.scalars[0], range);
+}
+
+void AddStatistic(OpCall& call, const Operand* output, double value) {
+  if (output == nullptr || output->tensor->count == 0) return;
+  Launch& launch = call.AddLaunch(RunStatistic);
+  launch.scalars.push_back(kernels::Scalar::Of(value));
+  call.Write(launch, *output);
+  launch.units = output->tensor->count;
+  launch.grain = kGrainElements;
+}
+
 Status LowerNorm(OpCall& call) {
   const bool is_layer_norm = IsLayerNorm(call);
   const NormParams& params = ParamsOf(call);
   const Operand& input = *At(call, params.x);
   const Operand* sum = At(call, params.sum);  // of AddRmsNorm, written before it is read
   const int64_t length = Product(InnerShape(call));
-  if (input.tensor->count == 0) return {};
+  if (input.tensor->count == 0) {
+    // Of rows without elements the mean is 0, and nothing is 1 / sqrt(0 / 0).
+    AddStatistic(call, At(call, params.mean), 0);
+    AddStatistic(call, At(call, params.rstd), std::numeric_limits<double>::quiet_NaN());
+    return {};
+  }
   const int64_t rows = input.tensor->count / length;
   const RowWork work = WorkOf(length, rows);
   Launch& launch = call.AddLaunch(RunNorm);
