@@ -110,7 +110,8 @@ class EncoderLayer(nn.Module):
     def forward(self, x):
         batch, length, width = x.shape
         q, k, v = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
-        attended = F.scaled_dot_product_attention(q, k, v)
+        # Written out: torchair has no conversion for the function.
+        attended = torch.matmul(torch.softmax(torch.matmul(q, k.transpose(-1, -2)) * (1 / math.sqrt(q.shape[-1])), dim=-1), v)
         x = self.norm1(x + self.out(attended.transpose(1, 2).reshape(batch, length, width)))
         return self.norm2(x + self.second(F.gelu(self.first(x))))
 

@@ -65,6 +65,7 @@ struct Output {
   std::string name;
   Tensor tensor;
   Unread unread = nullptr;
+  bool is_type_open = false;  ///< front ends that know no type write float32: inference decides
 };
 
 /// What a node is, beyond operators of opdef.

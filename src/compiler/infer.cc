@@ -88,7 +88,9 @@ class Inference {
       const size_t count = !is_list ? 1 : node.outputs.size() > others ? node.outputs.size() - others : 0;
       call.outputs[i].resize(count);
       for (opdef::InferResult& result : call.outputs[i]) {
-        if (next < node.outputs.size()) result.wanted = node.outputs[next].tensor.dtype;
+        if (next < node.outputs.size() && !node.outputs[next].is_type_open) {
+          result.wanted = node.outputs[next].tensor.dtype;
+        }
         ++next;
       }
     }
@@ -127,6 +129,7 @@ class Inference {
         }
         Tensor& tensor = node.outputs[next].tensor;
         if (result.dtype >= 0) tensor.dtype = result.dtype;
+        node.outputs[next].is_type_open = false;
         tensor.shape = facts_.Simplify(result.shape);
         if (result.value) integers_[{id, static_cast<uint32_t>(next)}] = std::move(*result.value);
       }

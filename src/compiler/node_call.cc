@@ -12,6 +12,7 @@ namespace reprise::compiler {
 namespace {
 
 constexpr size_t kNowhere = SIZE_MAX;
+constexpr size_t kMostBytes = 16;  // of one number
 
 const ops::Attributes kNoAttributes;
 
@@ -43,7 +44,10 @@ NodeCall::NodeCall(const Graph& graph, NodeId node, ops::Arena* arena) : graph_(
       Fill(tensor, graph_.TensorOf(node_.inputs[input].source));
       is_value_[input] = operand.is_value();
       const Node& source = graph_.at(node_.inputs[input].source.node);
-      if (operand.is_value() && source.constant != nullptr) SetValue(input, source.constant->bytes);
+      // Numbers are told beyond those that the row asks for: functions take some as they are, such as probabilities.
+      if (source.constant != nullptr && (operand.is_value() || source.constant->bytes.size() <= kMostBytes)) {
+        SetValue(input, source.constant->bytes);
+      }
     }
     if (inputs.empty() && !operand.is_list()) call_->inputs.emplace_back();  // left out: its type is undefined
     call_->input_counts.push_back(operand.is_list() ? inputs.size() : 1);

@@ -265,13 +265,16 @@ Status Join(InferContext& call) {  // rule
   }
   if (list.empty()) return call.WrongInputs("there are no tensors to join", "pass one at least");
   const bool is_pack = call.op.type == "Pack";
+  for (size_t i = 0; i < call.inputs.size() && !is_pack; ++i) {
+    if (!call.op.inputs[i].is_list()) continue;
+    for (InferTensor& x : call.inputs[i]) {
+      if (x.shape.has_rank() && x.shape.rank() == 0) x.shape = {1};  // as torchair joins numbers
+    }
+  }
   // A tensor of unknown rank has the rank of the others.
   const auto known = std::find_if(list.begin(), list.end(), [](const InferTensor& x) { return x.shape.has_rank(); });
   if (known == list.end()) return call.Open();
   const InferTensor& first = *known;
-  if (!is_pack && first.shape.rank() == 0) {
-    return call.WrongInput(first, "has no dims, tensors to be joined need one", "give it the shape [1], or use Pack");
-  }
   REPRISE_ASSIGN_OR_RETURN(const std::optional<size_t> dim, JoinDim(call, is_pack, first.shape.rank()));
   if (!dim.has_value()) return call.SetRest(Sizes::Unknown(first.shape.rank() + (is_pack ? 1 : 0)));
   Sizes shape = first.shape;

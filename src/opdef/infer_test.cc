@@ -98,6 +98,7 @@ constexpr Case kCases[] = {
     {"Permute", "x=float32[s0, 3]", "order=[1,0]", "float32[3, s0]"},
     {"ReverseV2", "x=float32[s0]; axis=int32[1]{0}", "", "float32[s0]"},
     {"ConcatV2", "x=float32[s0, 3] & float32[s1, 3]; concat_dim=int64[]{0}", "", "float32[s0+s1, 3]"},
+    {"ConcatV2", "x=int64[] & int64[2] & int64[]; concat_dim=int64[]{0}", "", "int64[4]"},
     {"ConcatV2", "x=float32[s0, ?] & float32[..] & float32[2, 3]; concat_dim=int64[]{0}", "", "float32[?, 3]"},
     {"Pack", "x=float32[s0] & float32[s0]", "axis=1", "float32[s0, 2]"},
     {"Pack", "x=int64[]{s0} & int64[]{7}", "", "int64[2]{s0, 7}"},

@@ -353,6 +353,10 @@ return y
   EXPECT_EQ(shape(1, 0), "[2, 3]");
   EXPECT_EQ(shape(1, 1), "[5]");
   EXPECT_EQ(shape(2, 0), "[?, 3]");
+  // Sizes that stay open are not those of a hint.
+  ASSERT_EQ(Add(51, kTwo, {{"ge.inputHintShape", "0:[2, 3];1:[5]"}, {"ge.jit_compile", "2"}}).code(), 0);
+  ASSERT_EQ(Text(session_->CompileGraph(51)), "");
+  EXPECT_EQ(shape(51, 0), "[?, 3]");
   // What a caller says counts more than a hint.
   ASSERT_EQ(Add(50, kTwo, {{"ge.inputHintShape", "0:[2,3];1:[5]"}}).code(), 0);
   const std::vector<InputMeta> metas{{0, {7, 3}}, {0, {8}}};

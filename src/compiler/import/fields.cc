@@ -166,6 +166,10 @@ Tensor TensorOf(const wire::TensorDescriptor& desc) {
   return tensor;
 }
 
+bool HasOpenType(const wire::TensorDescriptor& desc) {
+  return desc.dtype() == wire::DT_FLOAT && desc.attr().count("_fx_tensor_name") == 0;
+}
+
 void StripTensor(wire::TensorDescriptor& desc) {
   const Tensor tensor = TensorOf(desc);
   if (tensor.dtype >= 0) desc.clear_dtype();

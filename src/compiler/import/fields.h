@@ -42,6 +42,8 @@ void StripAttributes(AttrMap& attrs);
 void WriteAttributes(const opdef::Attributes& attributes, const opdef::Attributes* more, AttrMap& attrs);
 
 Tensor TensorOf(const wire::TensorDescriptor& desc);
+/// Whether its type may be nothing but what descriptions begin with. Torchair names the tensors whose types it knows.
+bool HasOpenType(const wire::TensorDescriptor& desc);
 /// Takes type and shape out of the description, where TensorOf says all of them.
 void StripTensor(wire::TensorDescriptor& desc);
 /// Writes what the description says otherwise; `completes`: or says nothing of.

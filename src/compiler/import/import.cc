@@ -110,7 +110,7 @@ class Importer {
       }
       REPRISE_RETURN_IF_ERROR(CheckDims(op));
       for (const wire::TensorDescriptor& desc : op.output_desc()) {
-        node.outputs.push_back({desc.name(), TensorOf(desc)});
+        node.outputs.push_back({desc.name(), TensorOf(desc), nullptr, HasOpenType(desc)});
       }
       if (node.outputs.empty()) AddOutput(op, node);
       if (node.kind == NodeKind::kConstant) REPRISE_RETURN_IF_ERROR(AddConstant(op, node));

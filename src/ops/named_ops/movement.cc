@@ -54,6 +54,7 @@ Status LowerJoin(NamedCall& call) {
   for (const NamedTensor& input : list) {
     std::vector<int64_t> sizes = input.dims;
     if (is_pack) sizes.insert(sizes.begin() + dim, 1);
+    if (sizes.empty()) sizes = {1};  // what Concat makes of a number
     views.push_back(input.view().As(sizes));
   }
   return call.Step(kConcat, {std::move(views), dim, call.OutputView()});
