@@ -100,6 +100,7 @@ StatusOr<Program*> Program::Build(const Graph& graph, const CompileOptions& opti
     if (storage.kind == Storage::Kind::kOutput) program->output_bytes_[storage.index] = storage.bytes;
     if (region >= kFirstInputRegion) region_bytes[region] = storage.bytes;
     if (storage.kind == Storage::Kind::kConstant) program->constants_.push_back(storage);
+    if (storage.kind == Storage::Kind::kFeature && storage.end != 0) program->features_.push_back(storage);
   }
   for (uint32_t region = 0; region < lowered.regions(); ++region) {
     program->bases_[region] = reinterpret_cast<void*>(at);  // NOLINT(performance-no-int-to-ptr)
@@ -170,6 +171,26 @@ StatusOr<Program*> Program::Build(const Graph& graph, const CompileOptions& opti
 }
 
 Program::~Program() = default;
+
+std::vector<PlannedBlock> Program::memory_plan(const Graph& graph) const {
+  std::vector<PlannedBlock> blocks;
+  for (const Storage& storage : features_) {
+    const NodeId node = nodes_[storage.begin];
+    const std::string name = node == kNoNode ? std::string("copy") : graph.at(node).name;
+    // What lies where another value lies is in the life of that one.
+    if (storage.same_as == kNoStorage)
+      blocks.push_back({name, storage.begin, storage.end, storage.offset, storage.bytes});
+  }
+  for (const Storage& storage : features_) {
+    const NodeId node = nodes_[storage.begin];
+    if (storage.same_as == kNoStorage || node == kNoNode) continue;
+    for (PlannedBlock& block : blocks) {
+      const bool holds = block.offset == storage.offset && block.begin <= storage.begin && storage.end <= block.end;
+      if (holds) block.name += ", " + graph.at(node).name;
+    }
+  }
+  return blocks;
+}
 
 void Program::WriteConstants(void* base) const {
   for (const Storage& storage : constants_) {
