@@ -1,9 +1,10 @@
 #!/bin/bash
 # demo.sh DIR: builds, installs into DIR/prefix, compiles examples against it the way a user would, runs them:
 # mlp_capture.cc (the C interface: eager against replayed), graph_pool.cc (the C++ interface: memory, random numbers),
-# decoder_block.cc (operators: a transformer decoder block, token by token), torch_capture.py (PyTorch: the same network
-# eager and replayed) and decoder_block.py (the decoder block in PyTorch on the CPU, held against ours). The last two are
-# left out where PyTorch cannot be had.
+# decoder_block.cc (operators: a transformer decoder block, token by token), ge_graph.cc (the graph engine: a graph
+# compiled, with a picture of what became of it), torch_capture.py (PyTorch: the same network eager and replayed) and
+# decoder_block.py (the decoder block in PyTorch on the CPU, held against ours). The last two are left out where PyTorch
+# cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -34,6 +35,8 @@ echo
 example graph_pool -lascendcl -lreprise
 echo
 example decoder_block -lascendcl -lnnopbase -lopapi -lreprise
+echo
+example ge_graph -lge_runner -lgraph -lascendcl
 echo
 echo "== PyTorch"
 # Only what is missing is forgiven: when PyTorch is there, the extension has to build and the example has to work.

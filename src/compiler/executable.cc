@@ -8,6 +8,7 @@
 
 #include "base/mutex.h"
 #include "compiler/device_block.h"
+#include "compiler/picture.h"
 #include "compiler/program.h"
 #include "compiler/run_check.h"
 #include "compiler/staged.h"
@@ -53,6 +54,7 @@ class StaticExecutable final : public Executable {
   std::span<const std::pair<uint32_t, uint32_t>> shared() const override { return shared_; }
   std::span<const LogicalStream> logical_streams() const override { return program_->streams().streams; }
   size_t events() const override { return program_->events(); }
+  std::vector<PlannedBlock> memory_plan() const override { return program_->memory_plan(graph_); }
 
   Status SetConstants(void* base, uint64_t bytes) override {
     REPRISE_RETURN_IF_ERROR(CheckRegion("constants", base, bytes, needs().constants));
@@ -175,9 +177,12 @@ StatusOr<std::shared_ptr<Executable>> Executable::Compile(Graph graph, const Com
   passes.scratch_inputs = options.scratch_inputs;
   passes.shared_inputs = options.shared_inputs;
   PassRecords records;
+  Graph given;
+  if (!PictureFolder().empty()) given = graph;
   REPRISE_RETURN_IF_ERROR(RunPasses(graph, passes, &records));
   REPRISE_ASSIGN_OR_RETURN(std::shared_ptr<Executable> executable, CompileOptimised(std::move(graph), options));
   executable->pass_records_ = std::move(records);
+  if (!PictureFolder().empty()) WriteCompilationPicture(given, *executable);
   return executable;
 }
 

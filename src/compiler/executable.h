@@ -38,8 +38,8 @@ struct CompileOptions {
   bool has_single_stream = false;  ///< everything on one stream, in order
   PassOptions passes;
   std::shared_ptr<const TuningBank> bank;  ///< choices that were measured; null: the usual ones
-  std::vector<uint32_t> scratch_inputs;   ///< inputs that may be overwritten
-  std::vector<uint32_t> scratch_outputs;  ///< outputs that may hold other values before they are written
+  std::vector<uint32_t> scratch_inputs;    ///< inputs that may be overwritten
+  std::vector<uint32_t> scratch_outputs;   ///< outputs that may hold other values before they are written
   std::vector<std::pair<uint32_t, uint32_t>> shared_inputs;  ///< (input, output) that the caller puts at one address
 };
 
@@ -72,8 +72,8 @@ class FeatureAllocator {
 struct RunRequest {
   std::span<const RunTensor> inputs;
   std::span<RunTensor> outputs;
-  OutputAllocator* allocator = nullptr;      ///< null: outputs without memory are refused
-  FeatureAllocator* features = nullptr;      ///< null: the executable's own
+  OutputAllocator* allocator = nullptr;  ///< null: outputs without memory are refused
+  FeatureAllocator* features = nullptr;  ///< null: the executable's own
 };
 
 /// Sizes of the regions of a static executable, multiples of 512.
@@ -81,6 +81,15 @@ struct MemoryNeeds {
   uint64_t constants = 0;
   uint64_t features = 0;        ///< fixed ones included
   uint64_t fixed_features = 0;  ///< that must not move between runs
+};
+
+/// Memory between nodes: which tasks need it, and where it lies among the features.
+struct PlannedBlock {
+  std::string name;    ///< of the nodes that write it
+  uint32_t begin = 0;  ///< the first task
+  uint32_t end = 0;    ///< behind the last one
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
 };
 
 /// Threads: Run is thread-safe; runs of one executable come one after another, in the order of the calls.
@@ -106,6 +115,8 @@ class Executable {
   virtual std::span<const LogicalStream> logical_streams() const = 0;
   size_t streams() const { return logical_streams().size(); }
   virtual size_t events() const = 0;
+  /// Of static executables.
+  virtual std::vector<PlannedBlock> memory_plan() const { return {}; }
 
   /// Memory of the caller for a region, as large as needs() says, aligned to 512; null: the executable's own. Between
   /// runs; features also while runs are pending, which keep what they were given. Static executables only.

@@ -121,6 +121,7 @@ void Program::PlaceRegions(const Lowered& lowered) {
     if (storage.kind == Storage::Kind::kOutput) output_bytes_[storage.index] = storage.bytes;
     if (region >= kFirstInputRegion) region_bytes[region] = storage.bytes;
     if (storage.kind == Storage::Kind::kConstant) constants_.push_back(storage);
+    if (storage.kind == Storage::Kind::kFeature && storage.end != 0) features_.push_back(storage);
   }
   uint64_t at = uint64_t{1} << 44;
   for (uint32_t region = 0; region < lowered.regions(); ++region) {
@@ -185,6 +186,26 @@ void Program::AddLaunch(const Lowered& lowered, LoweredTask& task, ir::LaneId la
 }
 
 Program::~Program() = default;
+
+std::vector<PlannedBlock> Program::memory_plan(const Graph& graph) const {
+  std::vector<PlannedBlock> blocks;
+  for (const Storage& storage : features_) {
+    const NodeId node = nodes_[storage.begin];
+    const std::string name = node == kNoNode ? std::string("copy") : graph.at(node).name;
+    // What lies where another value lies is in the life of that one.
+    if (storage.same_as == kNoStorage)
+      blocks.push_back({name, storage.begin, storage.end, storage.offset, storage.bytes});
+  }
+  for (const Storage& storage : features_) {
+    const NodeId node = nodes_[storage.begin];
+    if (storage.same_as == kNoStorage || node == kNoNode) continue;
+    for (PlannedBlock& block : blocks) {
+      const bool holds = block.offset == storage.offset && block.begin <= storage.begin && storage.end <= block.end;
+      if (holds) block.name += ", " + graph.at(node).name;
+    }
+  }
+  return blocks;
+}
 
 void Program::WriteConstants(void* base) const {
   for (const Storage& storage : constants_) {

@@ -47,6 +47,8 @@ class Program final : public exec::Binder {
   NodeId node_of(size_t task) const { return nodes_[task]; }
   const StreamPlan& streams() const { return streams_; }
   size_t events() const { return events_; }
+  /// The places of the features.
+  std::vector<PlannedBlock> memory_plan(const Graph& graph) const;
   void* workspace_of(size_t task) const { return payloads_[task]->workspace; }
 
   /// Writes the constants to memory for them, of needs().constants bytes.
@@ -91,6 +93,7 @@ class Program final : public exec::Binder {
   std::vector<uint64_t> input_bytes_;
   std::vector<uint64_t> output_bytes_;
   std::vector<Storage> constants_;
+  std::vector<Storage> features_;  ///< with places
   ir::Graph graph_;
   std::vector<ops::Launch*> launches_;      ///< of the tasks, which hold the references
   std::vector<ops::LaunchTask*> payloads_;  ///< in the graph

@@ -80,6 +80,11 @@ for form in 0 1; do
     quietly "$folder/work/graph"
   done
 done
+# The example of the graph engine, which holds what it computes against loops, and its picture.
+quietly g++ -std=c++17 -Wall -Werror "$here/../../examples/ge_graph.cc" -o "$folder/work/ge_graph" \
+  -I"$ASCEND_HOME_PATH/include" -L"$ASCEND_HOME_PATH/lib64" -lge_runner -lgraph -lascendcl
+quietly "$folder/work/ge_graph" "$folder/work"
+grep -q '>LayerNormV4<' "$folder/work/linear_gelu_norm_1.svg" || fail "the picture of the compiled graph"
 # Every header, under the strictest warnings.
 headers=$(cd "$home/include" && find . -name '*.h' | sort)
 sed 's/.*/#include <&>/' <<<"$headers" >"$folder/work/all.cc"

@@ -18,6 +18,7 @@
 
 #include "compiler/tune.h"
 #include "compiler/tuning_bank.h"
+#include "compiler/picture.h"
 #include "compiler_run_fixture.h"
 #include "scale.h"
 
@@ -389,6 +390,38 @@ TEST_F(CompilerRun, TuningIsMeasuredAndEndsWhenAsked) {
   EXPECT_EQ((*again)->size(), report->tried);
   EXPECT_EQ(Values(std::vector<RunTensor>(inputs)[0])[0], 2) << "the inputs are the caller's";
   std::filesystem::remove_all(folder);
+}
+
+// ---- Pictures ----
+
+TEST_F(CompilerRun, PictureOfACompilation) {
+  const std::string text =
+      "graph picture\n"
+      "x = Data() : float32 [16, 32]\n"
+      "s = Sigmoid(x)\n"
+      "swish = Mul(x, s)\n"
+      "soft = SoftmaxV2(swish) {axes = [-1]}\n"
+      "y = Mul(soft, swish)\n"
+      "return y\n";
+  auto given = FromText(text);
+  ASSERT_TRUE(given.ok()) << std::move(given).status().detail().what;
+  (*given)->name = "a<b";
+  EXPECT_OK(Compile(text));
+  const std::vector<PlannedBlock> plan = executable_->memory_plan();
+  ASSERT_FALSE(plan.empty());
+  for (const PlannedBlock& block : plan) {
+    EXPECT_LT(block.begin, block.end);
+    EXPECT_LE(block.offset + block.bytes, executable_->needs().features);
+  }
+  const std::string svg = CompilationPicture(**given, executable_->graph(), executable_->pass_records(), plan);
+  for (const char* part : {"Graph a&lt;b", "As given: 5 nodes", "As it runs: 4 nodes", "SwishFusionPass × 1",
+                           ">Sigmoid<", ">Swish<", "float32 [16, 32]", "Memory between the nodes"}) {
+    EXPECT_NE(svg.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(svg.find("a<b"), std::string::npos);
+  const std::string without = CompilationPicture(**given, **given, {}, {});
+  EXPECT_NE(without.find("nothing was fused"), std::string::npos);
+  EXPECT_EQ(without.find("Memory between"), std::string::npos);
 }
 
 // ---- Against loops ----
