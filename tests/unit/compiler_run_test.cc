@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
+#include "compiler/picture.h"
 #include "compiler/tune.h"
 #include "compiler/tuning_bank.h"
-#include "compiler/picture.h"
 #include "compiler_run_fixture.h"
 #include "scale.h"
 
