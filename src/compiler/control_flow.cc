@@ -188,8 +188,7 @@ class Caller {
     TripMemory trips[2] = {TripMemory(allocate_), TripMemory(allocate_)};
     for (size_t trip = 0;; ++trip) {
       decisions.Begin();
-      REPRISE_ASSIGN_OR_RETURN(const std::vector<RunTensor> condition,
-                               Call(*node_.graphs[0], 0, values, &decisions));
+      REPRISE_ASSIGN_OR_RETURN(const std::vector<RunTensor> condition, Call(*node_.graphs[0], 0, values, &decisions));
       REPRISE_RETURN_IF_ERROR(Wait());
       if (condition.empty()) return Wrong("the condition has no result", "let the first graph give one bool");
       REPRISE_ASSIGN_OR_RETURN(const double goes_on, Number(condition[0]));

@@ -122,10 +122,12 @@ class Expression {
     }
     SkipSpace();
     const size_t begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_')) ++at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_'))
+      ++at_;
     const std::string_view word = text_.substr(begin, at_ - begin);
-    if (word.empty()) return Fail(begin < text_.size() ? fmt::format("'{}' begins no number, symbol or function", text_[begin])
-                                                       : "ends too early");
+    if (word.empty())
+      return Fail(begin < text_.size() ? fmt::format("'{}' begins no number, symbol or function", text_[begin])
+                                       : "ends too early");
     if (std::isdigit(static_cast<unsigned char>(word[0])) != 0) return Number(word);
     if (Take('(')) return Call(word);
     const auto found = symbols_.find(word);
@@ -141,7 +143,9 @@ class Expression {
   }
 
   Result Call(std::string_view name) {
-    const size_t wanted = name == "Floor" || name == "Ceil" ? 1 : name == "Div" || name == "Pow" || name == "Mod" ? 2 : 0;
+    const size_t wanted = name == "Floor" || name == "Ceil"                 ? 1
+                          : name == "Div" || name == "Pow" || name == "Mod" ? 2
+                                                                            : 0;
     if (wanted == 0) return Fail(fmt::format("there is no function {}", name));
     Quotient arguments[2];
     for (size_t i = 0; i < wanted; ++i) {
@@ -274,7 +278,8 @@ class Rule {
         return Wrong(fmt::format("has \"{}\" for size {} of output {}: {}", text, d, index, expression.failure()));
       }
       if (value->is_number() && value->number() < 0) {
-        return Wrong(fmt::format("has \"{}\" for size {} of output {}, which gives {}", text, d, index, value->number()));
+        return Wrong(
+            fmt::format("has \"{}\" for size {} of output {}, which gives {}", text, d, index, value->number()));
       }
       dims.push_back(*value);
     }

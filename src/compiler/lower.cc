@@ -341,8 +341,9 @@ class Lowering final : public ops::Arena {
   std::vector<StorageId> copied_outputs_;  // by task that copies to an output, from where
   std::map<Key, Value> values_;
   std::map<Key, uint32_t> claims_;  // the output of the graph that a value is
-  std::map<Key, std::pair<NodeId, uint64_t>> parts_;  // the joined tensor that a value is a part of, and where it begins
-  std::set<NodeId> joined_;                           // nodes whose inputs are all such parts
+  std::map<Key, std::pair<NodeId, uint64_t>>
+      parts_;                // the joined tensor that a value is a part of, and where it begins
+  std::set<NodeId> joined_;  // nodes whose inputs are all such parts
   uint64_t next_address_ = kFirstAddress;
 };
 

@@ -20,13 +20,13 @@ class Validation {
     for (StorageId id = 0; id < lowered_.storages.size(); ++id) {
       const Storage& storage = lowered_.storages[id];
       if (storage.kind != Storage::Kind::kFeature || touched_by_[id].empty()) continue;
-      const bool is_inside = storage.offset % kStorageAlignment == 0 && storage.offset + storage.bytes <= needs_.features;
+      const bool is_inside =
+          storage.offset % kStorageAlignment == 0 && storage.offset + storage.bytes <= needs_.features;
       if (!is_inside) return Wrong(fmt::format("storage {} of {} bytes lies at {}", id, storage.bytes, storage.offset));
       features.push_back(id);
     }
-    std::sort(features.begin(), features.end(), [&](StorageId a, StorageId b) {
-      return lowered_.storages[a].offset < lowered_.storages[b].offset;
-    });
+    std::sort(features.begin(), features.end(),
+              [&](StorageId a, StorageId b) { return lowered_.storages[a].offset < lowered_.storages[b].offset; });
     for (size_t i = 0; i < features.size(); ++i) {
       const Storage& one = lowered_.storages[features[i]];
       for (size_t j = i + 1; j < features.size(); ++j) {

@@ -62,7 +62,9 @@ uint32_t SlicedInput(const Node& node) {
 // Cuts along the first dim that is not 1 leave pieces that lie back to back.
 std::optional<std::vector<uint64_t>> SliceOffsets(const Graph& graph, NodeId id) {
   const Node& node = graph.at(id);
-  if (!IsSlice(node) || node.notes.find("_cannot_be_deleted") != node.notes.end() || node.inputs.empty() || !node.inputs[SlicedInput(node)].source.is_set()) return std::nullopt;
+  if (!IsSlice(node) || node.notes.find("_cannot_be_deleted") != node.notes.end() || node.inputs.empty() ||
+      !node.inputs[SlicedInput(node)].source.is_set())
+    return std::nullopt;
   const Tensor& whole = graph.TensorOf(node.inputs[SlicedInput(node)].source);
   const int64_t bits = opdef::TypeBits(whole.dtype);
   if (!whole.shape.is_static() || bits < 8) return std::nullopt;
@@ -117,14 +119,16 @@ std::optional<std::vector<JoinedPart>> JoinedParts(const Graph& graph, NodeId id
   const auto rank = static_cast<int64_t>(sizes.size());
   if (*dim < 0) *dim += rank;
   // With only sizes of 1 in front, each tensor is one piece of the result.
-  if (*dim < 0 || *dim >= rank || std::any_of(sizes.begin(), sizes.begin() + *dim, [](int64_t size) { return size != 1; })) {
+  if (*dim < 0 || *dim >= rank ||
+      std::any_of(sizes.begin(), sizes.begin() + *dim, [](int64_t size) { return size != 1; })) {
     return std::nullopt;
   }
   std::vector<JoinedPart> parts;
   uint64_t offset = 0;
   for (const uint32_t input : *list) {
     const Tensor& tensor = graph.TensorOf(node.inputs[input].source);
-    if (tensor.dtype != whole.dtype || !tensor.shape.is_static() || tensor.shape.rank() != sizes.size()) return std::nullopt;
+    if (tensor.dtype != whole.dtype || !tensor.shape.is_static() || tensor.shape.rank() != sizes.size())
+      return std::nullopt;
     parts.push_back({input, offset});
     offset += static_cast<uint64_t>(tensor.shape.elements().number() * (bits / 8));
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Compiled graphs whose shapes, branches and trip counts depend on data.
+#include <algorithm>
 #include <numeric>
 
 #include "compiler_run_fixture.h"
@@ -18,7 +19,8 @@ Longs Shape(std::initializer_list<int64_t> sizes) { return Longs(sizes); }
 
 TEST_F(CompilerDynamic, GE_086_NonZeroGivesTheShapeOfWhatFollows) {
   for (const std::string size : {"4", "?"}) {
-    EXPECT_OK(Compile("graph g\nx = Data() : float32 [" + size + "]\n"
+    EXPECT_OK(Compile("graph g\nx = Data() : float32 [" + size +
+                      "]\n"
                       "i = NonZero(x)\n"
                       "axes = Const() : int64 [1] = 1\n"
                       "f = Squeeze(i) {axis = [1]}\n"
@@ -44,8 +46,9 @@ TEST_F(CompilerDynamic, GE_086_NonZeroGivesTheShapeOfWhatFollows) {
 }
 
 TEST_F(CompilerDynamic, GE_086_TransposedIndicesLieBackToBack) {
-  EXPECT_OK(Compile("graph g\nx = Data() : float32 [?, ?]\ni = NonZero(x) {transpose = true}\n"
-                    "one = Const() : int64 [1] = 1\nj = Add(i, one)\nw = Where(x)\nreturn i, j, w\n"));
+  EXPECT_OK(
+      Compile("graph g\nx = Data() : float32 [?, ?]\ni = NonZero(x) {transpose = true}\n"
+              "one = Const() : int64 [1] = 1\nj = Add(i, one)\nw = Where(x)\nreturn i, j, w\n"));
   const auto out = Run({In({0, 2, 0, 4, 0, 0}, {2, 3})});
   EXPECT_EQ(out[0].shape, Shape({2, 2}));
   EXPECT_EQ(Values<int64_t>(out[0]), (Longs{0, 1, 1, 0}));
@@ -61,7 +64,8 @@ TEST_F(CompilerDynamic, GE_086_TransposedIndicesLieBackToBack) {
 
 TEST_F(CompilerDynamic, GE_086_UniqueAndWhatFollows) {
   for (const std::string size : {"6", "?"}) {
-    EXPECT_OK(Compile("graph g\nx = Data() : float32 [" + size + "]\nu = Unique(x)\n"
+    EXPECT_OK(Compile("graph g\nx = Data() : float32 [" + size +
+                      "]\nu = Unique(x)\n"
                       "axes = Const() : int64 [1] = 0\n"
                       "s = ReduceSum(u:0, axes) {keep_dims = false}\nn = Neg(u:0)\nz = NonZero(n)\n"
                       "return u:0, u:1, s, n, z\n"));
@@ -79,20 +83,21 @@ TEST_F(CompilerDynamic, GE_086_UniqueAndWhatFollows) {
 }
 
 TEST_F(CompilerDynamic, GE_086_TwoAtOnceAndOneInABranch) {
-  EXPECT_OK(Compile("graph g\n"
-                    "p = Data() : bool []\n"
-                    "x = Data() : float32 [?]\n"
-                    "y = Data() : float32 [4]\n"
-                    "a = NonZero(x)\n"
-                    "b = NonZero(y)\n"
-                    "c = ConcatD(a, b) {concat_dim = 0, N = 2}\n"
-                    "i = If(p, x) calls (yes, no) : output0 int64 [?, 1]\n"
-                    "d = ConcatD(c, i) {concat_dim = 0, N = 2}\n"
-                    "return c, d, x\n"
-                    "\n"
-                    "graph yes\nv = Data() : float32 [?]\nw = NonZero(v)\nreturn w\n"
-                    "\n"
-                    "graph no\nv = Data() : float32 [?]\nn = Abs(v)\nu = Sub(n, v)\nw = NonZero(u)\nreturn w\n"));
+  EXPECT_OK(
+      Compile("graph g\n"
+              "p = Data() : bool []\n"
+              "x = Data() : float32 [?]\n"
+              "y = Data() : float32 [4]\n"
+              "a = NonZero(x)\n"
+              "b = NonZero(y)\n"
+              "c = ConcatD(a, b) {concat_dim = 0, N = 2}\n"
+              "i = If(p, x) calls (yes, no) : output0 int64 [?, 1]\n"
+              "d = ConcatD(c, i) {concat_dim = 0, N = 2}\n"
+              "return c, d, x\n"
+              "\n"
+              "graph yes\nv = Data() : float32 [?]\nw = NonZero(v)\nreturn w\n"
+              "\n"
+              "graph no\nv = Data() : float32 [?]\nn = Abs(v)\nu = Sub(n, v)\nw = NonZero(u)\nreturn w\n"));
   const RunTensor y = In({1, 0, 0, 1}, {4});
   const auto yes = Run({In(std::vector<uint8_t>{1}, {}, kBool), In({0, -1, 5}, {3}), y});
   EXPECT_EQ(Values<int64_t>(yes[0]), (Longs{1, 2, 0, 3}));
@@ -146,8 +151,9 @@ TEST_F(CompilerDynamic, ValuesThatNodesComputeDecideShapes) {
 }
 
 TEST_F(CompilerDynamic, RangesFollowValuesOnTheDevice) {
-  EXPECT_OK(Compile("graph g\na = Data() : int64 []\nb = Data() : int64 []\none = Const() : int64 [] = 1\n"
-                    "c = Add(b, one)\nr = Range(a, c, one)\nf = Cast(r) {dst_type = float32}\nreturn f\n"));
+  EXPECT_OK(
+      Compile("graph g\na = Data() : int64 []\nb = Data() : int64 []\none = Const() : int64 [] = 1\n"
+              "c = Add(b, one)\nr = Range(a, c, one)\nf = Cast(r) {dst_type = float32}\nreturn f\n"));
   for (const int64_t limit : {5, 2, 1, 9}) {
     const auto out = Run({In(Longs{2}, {}, kInt64), In(Longs{limit}, {}, kInt64)});
     Floats expected(static_cast<size_t>(std::max<int64_t>(0, limit - 1)));
@@ -168,7 +174,8 @@ TEST_F(CompilerDynamic, ReferencesAreWrittenInPlaceBehindAWait) {
 }
 
 TEST_F(CompilerDynamic, BlocksMayBeLargerThanTheirTensors) {
-  EXPECT_OK(Compile("graph g\nx = Data() : float32 [?]\nm = Data() : int64 [2]\ny = Reshape(x, m)\nz = Abs(y)\nreturn z\n"));
+  EXPECT_OK(
+      Compile("graph g\nx = Data() : float32 [?]\nm = Data() : int64 [2]\ny = Reshape(x, m)\nz = Abs(y)\nreturn z\n"));
   for (const bool on_host : {true, false}) {
     RunTensor m = In(Longs{2, 2, 5, 5}, {4}, kInt64);
     m.shape = {2};
@@ -182,8 +189,9 @@ TEST_F(CompilerDynamic, BlocksMayBeLargerThanTheirTensors) {
 // ---- Shapes that differ from run to run ----
 
 TEST_F(CompilerDynamic, GE_084_085_OneExecutableServesAllShapes) {
-  EXPECT_OK(Compile("graph g\nx = Data() : float32 [?, ?]\nw = Const() : float32 [3, 2] = 1 ...\n"
-                    "p = MatMulV2(x1 = x, x2 = w)\ny = Abs(p)\nreturn y\n"));
+  EXPECT_OK(
+      Compile("graph g\nx = Data() : float32 [?, ?]\nw = Const() : float32 [3, 2] = 1 ...\n"
+              "p = MatMulV2(x1 = x, x2 = w)\ny = Abs(p)\nreturn y\n"));
   for (const int64_t rows : {1, 7, 0, 2, 7}) {
     const auto out = Run({In(Floats(static_cast<size_t>(rows * 3), -1), {rows, 3})});
     EXPECT_EQ(out[0].shape, Shape({rows, 2}));
@@ -216,8 +224,9 @@ TEST_F(CompilerDynamic, GE_090_EmptyTensorsAndInputsOnTheHost) {
 // ---- Branches and loops ----
 
 TEST_F(CompilerDynamic, GE_092_CaseTakesTheBranchOfItsIndex) {
-  std::string text = "graph g\nb = Data() : int32 []\nx = Data() : float32 [2]\n"
-                     "c = Case(b, x) calls (first, second, third) : output0 float32 [2]\nreturn c\n";
+  std::string text =
+      "graph g\nb = Data() : int32 []\nx = Data() : float32 [2]\n"
+      "c = Case(b, x) calls (first, second, third) : output0 float32 [2]\nreturn c\n";
   const char* const names[] = {"first", "second", "third"};
   const char* const bodies[] = {"Abs(a)", "Neg(a)", "Add(a, a)"};
   for (int i = 0; i < 3; ++i) {
@@ -233,11 +242,12 @@ TEST_F(CompilerDynamic, GE_092_CaseTakesTheBranchOfItsIndex) {
 }
 
 TEST_F(CompilerDynamic, GE_092_BranchesBindInputsByTheIndexOfTheParent) {
-  EXPECT_OK(Compile("graph g\np = Data() : bool []\nx = Data() : float32 [2]\ny = Data() : float32 [2]\n"
-                    "i = If(p, x, y) calls (yes, no) : output0 float32 [2]\nreturn i\n\n"
-                    "graph yes\na = Data() notes {_parent_node_index = 2} : float32 [2]\n"
-                    "b = Data() notes {_parent_node_index = 1} : float32 [2]\nc = Sub(a, b)\nreturn c\n\n"
-                    "graph no\na = Data() notes {_parent_node_index = 2} : float32 [2]\nc = Abs(a)\nreturn c\n"));
+  EXPECT_OK(
+      Compile("graph g\np = Data() : bool []\nx = Data() : float32 [2]\ny = Data() : float32 [2]\n"
+              "i = If(p, x, y) calls (yes, no) : output0 float32 [2]\nreturn i\n\n"
+              "graph yes\na = Data() notes {_parent_node_index = 2} : float32 [2]\n"
+              "b = Data() notes {_parent_node_index = 1} : float32 [2]\nc = Sub(a, b)\nreturn c\n\n"
+              "graph no\na = Data() notes {_parent_node_index = 2} : float32 [2]\nc = Abs(a)\nreturn c\n"));
   const RunTensor x = In({1, 2}, {2});
   const RunTensor y = In({-10, 20}, {2});
   EXPECT_EQ(Values(Run({In(std::vector<uint8_t>{1}, {}, kBool), x, y})[0]), (Floats{-11, 18}));
@@ -291,30 +301,32 @@ TEST_F(CompilerDynamic, GE_092_LongLoopsKeepNoMemoryOfEarlierTrips) {
 }
 
 TEST_F(CompilerDynamic, GE_092_ValuesOfALoopMayGrow) {
-  EXPECT_OK(Compile("graph g\nn = Data() : int32 []\nx = Data() : float32 [?]\n"
-                    "w = While(n, x) calls (goes_on, body) : output0 int32 [], output1 float32 [?]\nreturn w:1\n\n"
-                    "graph goes_on\nn = Data() : int32 []\nx = Data() : float32 [?]\nzero = Const() : int32 [] = 0\n"
-                    "c = Greater(n, zero)\nreturn c\n\n"
-                    "graph body\nn = Data() : int32 []\nx = Data() : float32 [?]\none = Const() : int32 [] = 1\n"
-                    "f = Cast(n) {dst_type = float32}\nsize = Const() : int64 [1] = 1\nr = Reshape(f, size)\n"
-                    "m = Sub(n, one)\ny = ConcatD(x, r) {concat_dim = 0, N = 2}\nreturn m, y\n"));
+  EXPECT_OK(
+      Compile("graph g\nn = Data() : int32 []\nx = Data() : float32 [?]\n"
+              "w = While(n, x) calls (goes_on, body) : output0 int32 [], output1 float32 [?]\nreturn w:1\n\n"
+              "graph goes_on\nn = Data() : int32 []\nx = Data() : float32 [?]\nzero = Const() : int32 [] = 0\n"
+              "c = Greater(n, zero)\nreturn c\n\n"
+              "graph body\nn = Data() : int32 []\nx = Data() : float32 [?]\none = Const() : int32 [] = 1\n"
+              "f = Cast(n) {dst_type = float32}\nsize = Const() : int64 [1] = 1\nr = Reshape(f, size)\n"
+              "m = Sub(n, one)\ny = ConcatD(x, r) {concat_dim = 0, N = 2}\nreturn m, y\n"));
   Floats expected = {0};
   for (int i = 200; i > 0; --i) expected.push_back(static_cast<float>(i));
   EXPECT_EQ(Values(Run({In(std::vector<int32_t>{200}, {}, kInt32), In({0}, {1})})[0]), expected);
 }
 
 TEST_F(CompilerDynamic, GE_092_LoopsNest) {
-  EXPECT_OK(Compile("graph g\nn = Data() : int32 []\nx = Data() : float32 [1]\n"
-                    "w = While(n, x) calls (goes_on, outer) : output0 int32 [], output1 float32 [1]\nreturn w:1\n\n"
-                    "graph goes_on\nn = Data() : int32 []\nx = Data() : float32 [1]\nzero = Const() : int32 [] = 0\n"
-                    "c = Greater(n, zero)\nreturn c\n\n"
-                    "graph outer\nn = Data() : int32 []\nx = Data() : float32 [1]\none = Const() : int32 [] = 1\n"
-                    "i = While(n, x) calls (still, inner) : output0 int32 [], output1 float32 [1]\n"
-                    "m = Sub(n, one)\nreturn m, i:1\n\n"
-                    "graph still\nn = Data() : int32 []\nx = Data() : float32 [1]\nzero = Const() : int32 [] = 0\n"
-                    "c = Greater(n, zero)\nreturn c\n\n"
-                    "graph inner\nn = Data() : int32 []\nx = Data() : float32 [1]\none = Const() : int32 [] = 1\n"
-                    "f = Const() : float32 [1] = 1\nm = Sub(n, one)\ny = Add(x, f)\nreturn m, y\n"));
+  EXPECT_OK(
+      Compile("graph g\nn = Data() : int32 []\nx = Data() : float32 [1]\n"
+              "w = While(n, x) calls (goes_on, outer) : output0 int32 [], output1 float32 [1]\nreturn w:1\n\n"
+              "graph goes_on\nn = Data() : int32 []\nx = Data() : float32 [1]\nzero = Const() : int32 [] = 0\n"
+              "c = Greater(n, zero)\nreturn c\n\n"
+              "graph outer\nn = Data() : int32 []\nx = Data() : float32 [1]\none = Const() : int32 [] = 1\n"
+              "i = While(n, x) calls (still, inner) : output0 int32 [], output1 float32 [1]\n"
+              "m = Sub(n, one)\nreturn m, i:1\n\n"
+              "graph still\nn = Data() : int32 []\nx = Data() : float32 [1]\nzero = Const() : int32 [] = 0\n"
+              "c = Greater(n, zero)\nreturn c\n\n"
+              "graph inner\nn = Data() : int32 []\nx = Data() : float32 [1]\none = Const() : int32 [] = 1\n"
+              "f = Const() : float32 [1] = 1\nm = Sub(n, one)\ny = Add(x, f)\nreturn m, y\n"));
   EXPECT_EQ(Values(Run({In(std::vector<int32_t>{4}, {}, kInt32), In({0}, {1})})[0]), (Floats{4 + 3 + 2 + 1}));
 }
 
@@ -377,7 +389,8 @@ TEST(CompilerRule, GE_091_RulesThatAreNoneAreRefusedByNode) {
       {R"({"shape": {"inputs": [3], "outputs": []}})", "neither a list nor null for input 0"},
       {R"({"shape": {"inputs": [null, null], "outputs": [[]]}})", "has 2 inputs, the node 1"},
       {R"({"shape": {"inputs": [], "outputs": [[], []]}})", "has 2 outputs, the node 1"},
-      {R"({"shape": {"inputs": [["s0"]], "outputs": [["s0"]]}})", "has 1 sizes for input 0, which has the shape [7, 3]"},
+      {R"({"shape": {"inputs": [["s0"]], "outputs": [["s0"]]}})",
+       "has 1 sizes for input 0, which has the shape [7, 3]"},
       {R"({"shape": {"inputs": [null], "outputs": [[1.5]]}})", "neither an integer nor a text"},
       {R"({"shape": {"inputs": [null], "outputs": [[1]]}, "dtype": [99999]})", "has no type for output 0"},
       {rule("s2"), "the symbol s2 is bound by no input"},
@@ -405,26 +418,36 @@ TEST(CompilerRule, GE_091_RulesThatAreNoneAreRefusedByNode) {
 
 TEST_F(CompilerDynamic, GE_075_JoinedTensorsAreWrittenWhereTheyWillBe) {
   // Both forms; parts seen in another shape; a join of joins; the result of the graph itself.
-  const std::string head = "graph g\nx = Data() : float32 [2, 3]\ny = Data() : float32 [1, 3]\nd = Const() : int64 [1] = 0\n";
+  const std::string head =
+      "graph g\nx = Data() : float32 [2, 3]\ny = Data() : float32 [1, 3]\nd = Const() : int64 [1] = 0\n";
   struct Case {
     const char* lines;
     uint64_t features;
     Floats gives;
   };
   const Case cases[] = {
-      {"a = Abs(x)\nb = Neg(y)\nc = ConcatD(a, b) {concat_dim = 0, N = 2}\nreturn c\n", 0,
+      {"a = Abs(x)\nb = Neg(y)\nc = ConcatD(a, b) {concat_dim = 0, N = 2}\nreturn c\n",
+       0,
        {1, 2, 3, 4, 5, 6, -7, -8, -9}},
-      {"a = Abs(x)\nb = Neg(y)\nc = ConcatV2(a, b, d) {N = 2}\ne = Neg(c)\nreturn e\n", 512,
+      {"a = Abs(x)\nb = Neg(y)\nc = ConcatV2(a, b, d) {N = 2}\ne = Neg(c)\nreturn e\n",
+       512,
        {-1, -2, -3, -4, -5, -6, 7, 8, 9}},
       {"a = Abs(x)\nb = Neg(y)\nf = ConcatD(b, a) {concat_dim = -2, N = 2}\ng = Abs(y)\n"
-       "c = ConcatD(f, g) {concat_dim = 0, N = 2}\nreturn c\n", 0, {-7, -8, -9, 1, 2, 3, 4, 5, 6, 7, 8, 9}},
+       "c = ConcatD(f, g) {concat_dim = 0, N = 2}\nreturn c\n",
+       0,
+       {-7, -8, -9, 1, 2, 3, 4, 5, 6, 7, 8, 9}},
       {"a = Abs(x)\ns = FlattenV2(a) {axis = 0, end_axis = 1}\nb = Neg(y)\nt = FlattenV2(b) {axis = 0, end_axis = 1}\n"
-       "c = ConcatD(s, t) {concat_dim = 0, N = 2}\nreturn c\n", 0, {1, 2, 3, 4, 5, 6, -7, -8, -9}},
+       "c = ConcatD(s, t) {concat_dim = 0, N = 2}\nreturn c\n",
+       0,
+       {1, 2, 3, 4, 5, 6, -7, -8, -9}},
       // Another user, an input of the graph, a dim that is not the first one: a copy.
       {"a = Abs(x)\nb = Neg(y)\nc = ConcatD(a, b) {concat_dim = 0, N = 2}\ne = Neg(b)\n"
-       "f = ConcatD(c, e) {concat_dim = 0, N = 2}\nreturn f\n", 1024, {1, 2, 3, 4, 5, 6, -7, -8, -9, 7, 8, 9}},
+       "f = ConcatD(c, e) {concat_dim = 0, N = 2}\nreturn f\n",
+       1024,
+       {1, 2, 3, 4, 5, 6, -7, -8, -9, 7, 8, 9}},
       {"a = Abs(x)\nc = ConcatD(a, y) {concat_dim = 0, N = 2}\nreturn c\n", 512, {1, 2, 3, 4, 5, 6, 7, 8, 9}},
-      {"a = Abs(x)\nb = Neg(x)\nc = ConcatD(a, b) {concat_dim = 1, N = 2}\nreturn c\n", 1024,
+      {"a = Abs(x)\nb = Neg(x)\nc = ConcatD(a, b) {concat_dim = 1, N = 2}\nreturn c\n",
+       1024,
        {1, 2, 3, -1, -2, -3, 4, 5, 6, -4, -5, -6}},
   };
   CompileOptions plain;

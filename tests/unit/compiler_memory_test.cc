@@ -107,9 +107,10 @@ TEST_F(CompilerMemory, GE_073_StreamsShareNoBlockWithoutAnEvent) {
 }
 
 TEST_F(CompilerMemory, GE_074_PlacesAreMultiplesOf512AndInputsAreNoFeatures) {
-  EXPECT_OK(Compile("graph g\nx = Data() : float32 [1000]\nw = Const() : float32 [3] = 1, 2, 3\n"
-                    "k = Const() : float32 [1000] = 2 ...\na = Mul(x, k)\ns = Const() : int64 [1] = 0\n"
-                    "t = ReduceSum(a, s) {keep_dims = true}\nu = Mul(w, t)\nreturn u, a\n"));
+  EXPECT_OK(
+      Compile("graph g\nx = Data() : float32 [1000]\nw = Const() : float32 [3] = 1, 2, 3\n"
+              "k = Const() : float32 [1000] = 2 ...\na = Mul(x, k)\ns = Const() : int64 [1] = 0\n"
+              "t = ReduceSum(a, s) {keep_dims = true}\nu = Mul(w, t)\nreturn u, a\n"));
   EXPECT_EQ(executable_->needs().constants % 512, 0U);
   EXPECT_EQ(executable_->needs().features % 512, 0U);
   EXPECT_LE(executable_->needs().features, 8192U) << "neither the input nor the result of 4000 bytes";
@@ -119,10 +120,11 @@ TEST_F(CompilerMemory, GE_074_PlacesAreMultiplesOf512AndInputsAreNoFeatures) {
 
 // Whatever features and outputs held before: sums begin with zero.
 TEST_F(CompilerMemory, GE_076_OperatorsThatAddBeginWithZero) {
-  EXPECT_OK(Compile("graph g\nx = Data() : float32 [64, 48]\nw = Data() : float32 [48, 40]\n"
-                    "p = MatMulV2(x1 = x, x2 = w)\na = Const() : int64 [1] = 0\n"
-                    "s = ReduceSum(p, a) {keep_dims = false}\nc = Cumsum(p, a)\n"
-                    "r = ReduceMean(c, a) {keep_dims = true}\nreturn s, r\n"));
+  EXPECT_OK(
+      Compile("graph g\nx = Data() : float32 [64, 48]\nw = Data() : float32 [48, 40]\n"
+              "p = MatMulV2(x1 = x, x2 = w)\na = Const() : int64 [1] = 0\n"
+              "s = ReduceSum(p, a) {keep_dims = false}\nc = Cumsum(p, a)\n"
+              "r = ReduceMean(c, a) {keep_dims = true}\nreturn s, r\n"));
   ASSERT_GT(executable_->needs().features, 0U);
   void* const features = Block(executable_->needs().features);
   EXPECT_OK(executable_->SetFeatures(features, executable_->needs().features));
@@ -146,11 +148,12 @@ TEST_F(CompilerMemory, GE_076_OperatorsThatAddBeginWithZero) {
 }
 
 TEST_F(CompilerMemory, GE_080_EachLabelIsAStream) {
-  EXPECT_OK(Compile("graph g\nx = Data() : float32 [4]\n"
-                    "a = Abs(x) notes {_user_stream_label = \"one\", _user_stream_priority = \"3\"}\n"
-                    "b = Neg(x) notes {_user_stream_label = \"two\", _stream_label = \"other\"}\n"
-                    "c = Neg(a) notes {_user_stream_label = \"one\"}\n"
-                    "d = Add(b, c) notes {_stream_label = \"three\"}\nreturn d\n"));
+  EXPECT_OK(
+      Compile("graph g\nx = Data() : float32 [4]\n"
+              "a = Abs(x) notes {_user_stream_label = \"one\", _user_stream_priority = \"3\"}\n"
+              "b = Neg(x) notes {_user_stream_label = \"two\", _stream_label = \"other\"}\n"
+              "c = Neg(a) notes {_user_stream_label = \"one\"}\n"
+              "d = Add(b, c) notes {_stream_label = \"three\"}\nreturn d\n"));
   const auto streams = executable_->logical_streams();
   ASSERT_EQ(streams.size(), 4U);
   std::vector<std::string> labels;
@@ -192,9 +195,10 @@ TEST_F(CompilerMemory, GE_082_EventsStandWhereStreamsMeetAndNowhereElse) {
 
 // A result that is memory which others write is read when all have written it, on whichever stream.
 TEST_F(CompilerMemory, GE_082_ResultsAreReadBehindAllWriters) {
-  auto planned = PlanOf("graph g\nx = Data() : float32 [4]\nt = Data() : float32 [4]\n"
-                        "a = AssignAdd(ref = t, value = x) notes {_stream_label = \"one\"}\n"
-                        "b = AssignAdd(ref = a, value = x) notes {_stream_label = \"two\"}\nreturn a\n");
+  auto planned = PlanOf(
+      "graph g\nx = Data() : float32 [4]\nt = Data() : float32 [4]\n"
+      "a = AssignAdd(ref = t, value = x) notes {_stream_label = \"one\"}\n"
+      "b = AssignAdd(ref = a, value = x) notes {_stream_label = \"two\"}\nreturn a\n");
   ASSERT_TRUE(planned.ok());
   const TaskOrder& order = planned->lowered.order;
   ASSERT_EQ(order.size(), 3U);
@@ -203,27 +207,30 @@ TEST_F(CompilerMemory, GE_082_ResultsAreReadBehindAllWriters) {
 
 // Pieces and other shapes of a tensor are copies where somebody writes one of the two.
 TEST_F(CompilerMemory, GE_075_PiecesOfWrittenMemoryAreCopies) {
-  EXPECT_OK(Compile("graph g\nv = Data() : float32 [4]\nx = Data() : float32 [4]\n"
-                    "z = Const() : int64 [2] = 2, 2\nd = Const() : int64 [1] = 0\n"
-                    "s = SplitV(v, z, d) {num_split = 2} : y0 float32 [2], y1 float32 [2]\n"
-                    "a = AssignAdd(ref = v, value = x)\ny = Abs(s:1)\nreturn s:0, y\n"));
+  EXPECT_OK(
+      Compile("graph g\nv = Data() : float32 [4]\nx = Data() : float32 [4]\n"
+              "z = Const() : int64 [2] = 2, 2\nd = Const() : int64 [1] = 0\n"
+              "s = SplitV(v, z, d) {num_split = 2} : y0 float32 [2], y1 float32 [2]\n"
+              "a = AssignAdd(ref = v, value = x)\ny = Abs(s:1)\nreturn s:0, y\n"));
   const RunTensor v = In({1, 2, 3, 4}, {4});
   const auto out = Run({v, In({10, 10, 10, 10}, {4})});
   EXPECT_EQ(Values(out[0]), (Floats{1, 2}));
   EXPECT_EQ(Values(out[1]), (Floats{3, 4}));
   EXPECT_EQ(Values(v), (Floats{11, 12, 13, 14}));
-  EXPECT_OK(Compile("graph g\nv = Data() : float32 [4]\nx = Data() : float32 [2, 2]\n"
-                    "n = Const() : int64 [2] = 2, 2\nr = Reshape(v, n)\na = AssignAdd(ref = r, value = x)\nreturn a\n"));
+  EXPECT_OK(
+      Compile("graph g\nv = Data() : float32 [4]\nx = Data() : float32 [2, 2]\n"
+              "n = Const() : int64 [2] = 2, 2\nr = Reshape(v, n)\na = AssignAdd(ref = r, value = x)\nreturn a\n"));
   const RunTensor w = In({1, 2, 3, 4}, {4});
   EXPECT_EQ(Values(Run({w, In({10, 10, 10, 10}, {2, 2})})[0]), (Floats{11, 12, 13, 14}));
   EXPECT_EQ(Values(w), (Floats{1, 2, 3, 4}));
 }
 
 TEST_F(CompilerMemory, StatisticsOfRowsWithoutElements) {
-  EXPECT_OK(Compile("graph g\nx = Data() : float32 [2, 0]\ng = Data() : float32 [0]\nn = Const() : int64 [1] = 0\n"
-                    "r = RmsNorm(x, g) : y float32 [2, 0], rstd float32 [2, 1]\n"
-                    "l = LayerNormV4(x, n, g, g) : y float32 [2, 0], mean float32 [2, 1], rstd float32 [2, 1]\n"
-                    "return r:1, l:1, l:2\n"));
+  EXPECT_OK(
+      Compile("graph g\nx = Data() : float32 [2, 0]\ng = Data() : float32 [0]\nn = Const() : int64 [1] = 0\n"
+              "r = RmsNorm(x, g) : y float32 [2, 0], rstd float32 [2, 1]\n"
+              "l = LayerNormV4(x, n, g, g) : y float32 [2, 0], mean float32 [2, 1], rstd float32 [2, 1]\n"
+              "return r:1, l:1, l:2\n"));
   const auto out = Run({In(Floats{}, {2, 0}), In(Floats{}, {0})});
   for (const size_t i : {size_t{0}, size_t{2}}) {
     ASSERT_EQ(Values(out[i]).size(), 2U);

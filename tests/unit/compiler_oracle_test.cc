@@ -210,9 +210,12 @@ TEST_F(CompilerOracle, RandomGraphsComputeWhatTheirNodesDo) {
         ASSERT_EQ(results->size(), expected.size());
         for (size_t i = 0; i < expected.size(); ++i) {
           const bool is_equal = way < kLevel1 ? (*results)[i] == expected[i] : IsClose(expected[i], (*results)[i]);
-          ASSERT_TRUE(is_equal) << "result " << i << ": " << ElementsText({expected[i].dtype, expected[i].shape, expected[i].bytes})
-                                << "\nbecame " << ElementsText({(*results)[i].dtype, (*results)[i].shape, (*results)[i].bytes})
-                                << "\n" << text << "\n" << ToText((*compiled)->graph(), Notes::kShow);
+          ASSERT_TRUE(is_equal) << "result " << i << ": "
+                                << ElementsText({expected[i].dtype, expected[i].shape, expected[i].bytes})
+                                << "\nbecame "
+                                << ElementsText({(*results)[i].dtype, (*results)[i].shape, (*results)[i].bytes}) << "\n"
+                                << text << "\n"
+                                << ToText((*compiled)->graph(), Notes::kShow);
         }
       }
     }

@@ -55,7 +55,9 @@ class CompilerRun : public ::testing::Test {
     tensor.shape = std::move(shape);
     return tensor;
   }
-  RunTensor In(const std::vector<float>& values, std::vector<int64_t> shape) { return In(values, std::move(shape), kFloat); }
+  RunTensor In(const std::vector<float>& values, std::vector<int64_t> shape) {
+    return In(values, std::move(shape), kFloat);
+  }
 
   Status Compile(const std::string& text, CompileOptions options = {}) {
     auto graph = FromText(text);
@@ -106,9 +108,9 @@ class CompilerRun : public ::testing::Test {
   std::shared_ptr<Executable> executable_;
 };
 
-#define EXPECT_OK(expr)                                       \
-  do {                                                        \
-    const Status status_of_expr = (expr);                     \
+#define EXPECT_OK(expr)                                               \
+  do {                                                                \
+    const Status status_of_expr = (expr);                             \
     ASSERT_TRUE(status_of_expr.ok()) << status_of_expr.detail().what; \
   } while (false)
 

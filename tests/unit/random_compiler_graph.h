@@ -26,7 +26,11 @@ enum Rows : bool { kFewRows, kManyRows };
 class RandomGraph {
  public:
   explicit RandomGraph(uint32_t seed, Writers writers = kWithoutWriters, Rows rows = kFewRows)
-      : random_(seed), has_writers_(writers == kWithWriters), has_many_rows_(rows == kManyRows), graph_(std::make_unique<Graph>()), rewriter_(*graph_) {
+      : random_(seed),
+        has_writers_(writers == kWithWriters),
+        has_many_rows_(rows == kManyRows),
+        graph_(std::make_unique<Graph>()),
+        rewriter_(*graph_) {
     graph_->name = "random";
     for (size_t i = 0, count = 1 + Below(3); i < count; ++i) AddData();
     for (size_t i = 0, count = 3 + Below(25); i < count; ++i) AddNode();
@@ -69,7 +73,8 @@ class RandomGraph {
 
   std::vector<int64_t> SomeShape() {
     if (has_many_rows_ && is_large_) return Of<std::vector<int64_t>>({{96, 100}, {100}, {96, 1}, {2, 48, 100}, {}});
-    if (has_many_rows_ && Below(8) == 0) return Of<std::vector<int64_t>>({{0}, {0, 3}, {2, 0, 3}, {1, 1, 1, 1}, {5, 7}});
+    if (has_many_rows_ && Below(8) == 0)
+      return Of<std::vector<int64_t>>({{0}, {0, 3}, {2, 0, 3}, {1, 1, 1, 1}, {5, 7}});
     return Of<std::vector<int64_t>>({{}, {1}, {3}, {2, 3}, {3, 2}, {1, 3}, {3, 3}, {2, 1, 3}, {1, 2, 3}});
   }
 
@@ -108,10 +113,11 @@ class RandomGraph {
 
   // Kept if the operator takes the operands.
   void Try(std::string_view type, const std::vector<Port>& inputs, opdef::Attributes attributes = {}) {
-    static const std::set<std::string_view> kRounding = {"SoftmaxV2", "LayerNormV4", "RmsNorm", "Div",       "RealDiv",
-                                                         "ReduceMean", "Sigmoid",    "Exp",     "Tanh",      "Gelu",
-                                                         "LogSoftmaxV2"};
-    static const std::set<std::string_view> kDeciding = {"Cast", "Greater", "Less", "Equal", "ArgMaxV2", "Sign", "Floor"};
+    static const std::set<std::string_view> kRounding = {"SoftmaxV2", "LayerNormV4", "RmsNorm",     "Div",
+                                                         "RealDiv",   "ReduceMean",  "Sigmoid",     "Exp",
+                                                         "Tanh",      "Gelu",        "LogSoftmaxV2"};
+    static const std::set<std::string_view> kDeciding = {"Cast",     "Greater", "Less", "Equal",
+                                                         "ArgMaxV2", "Sign",    "Floor"};
     const bool is_whole = IsWhole(inputs) && !kRounding.contains(type);
     if (!is_whole && kDeciding.contains(type)) return;
     const NodeId id = rewriter_.AddOperator("", type, inputs, {}, std::move(attributes));
@@ -121,7 +127,8 @@ class RandomGraph {
       const Tensor& result = graph_->at(id).outputs[0].tensor;
       const opdef::Dim elements = result.shape.elements();
       std::vector<ConstantPtr> values(graph_->at(id).inputs.size());
-      bool computes = result.shape.is_static() && elements.is_number() && elements.number() < (is_large_ ? 40000 : 4096);
+      bool computes =
+          result.shape.is_static() && elements.is_number() && elements.number() < (is_large_ ? 40000 : 4096);
       for (size_t i = 0; computes && i < values.size(); ++i) {
         const Tensor& tensor = TensorOf(graph_->at(id).inputs[i].source);
         const Node& source = graph_->at(graph_->at(id).inputs[i].source.node);
