@@ -181,6 +181,21 @@ TEST(Wire, GE_004_OptionalInputsThatAreAbsent) {
   }
 }
 
+TEST(Wire, TypesThatNobodyMeantAreInferred) {
+  for (const bool is_named : {false, true}) {
+    Model model;
+    model.Data("a", 0, kProtoInt64, {2});
+    Desc& desc = model.Op("y", "Identity", {"a:0"}, {"x"}).Output(kProtoFloat, {}).output_descs[0];
+    if (is_named) desc.attrs["_fx_tensor_name"] = TextAttr("y-aten.clone.OUTPUT.0");
+    model.Results({"y:0"});
+    const std::unique_ptr<Graph> graph = Read(model.Bytes());
+    opdef::Facts facts;
+    EXPECT_EQ(WhatOf(InferShapes(*graph, facts)),
+              is_named ? "node y: Identity: y is float32, but x is int64" : "nothing is wrong");
+    EXPECT_EQ(graph->at(1).outputs[0].tensor.dtype, is_named ? 0 : 9);
+  }
+}
+
 TEST(Wire, GE_005_ListsAreReadFromTheFieldThatHasSomething) {
   Model model;
   model.Op("n", "Later", {})
