@@ -26,7 +26,7 @@ struct Value {
 
 class Lowering final : public ops::Arena {
  public:
-  explicit Lowering(const Graph& graph) : graph_(graph), has_writers_(HasWriters(graph)) {}
+  explicit Lowering(const Graph& graph) : graph_(graph) {}
 
   StatusOr<Lowered> Run(bool has_single_stream) {
     REPRISE_ASSIGN_OR_RETURN(lowered_.streams, AssignStreams(graph_, has_single_stream));
@@ -88,7 +88,7 @@ class Lowering final : public ops::Arena {
 
   // The value that a chain of views shows, if each shows all of it.
   Port Behind(Port port) const {
-    while (graph_.at(port.node).kind == NodeKind::kOperator && IsReshape(graph_.at(port.node), has_writers_)) {
+    while (graph_.at(port.node).kind == NodeKind::kOperator && IsReshape(graph_.at(port.node))) {
       port = graph_.at(port.node).inputs[0].source;
     }
     return port;
@@ -180,7 +180,7 @@ class Lowering final : public ops::Arena {
             .Hint("run the graph with an Executable, which runs such nodes one by one");
       case NodeKind::kOperator: break;
     }
-    if (IsReshape(node, has_writers_)) {
+    if (IsReshape(node)) {
       REPRISE_ASSIGN_OR_RETURN(values_[Key(id, 0)], ValueOf(node.inputs[0].source));
       return {};
     }
@@ -334,7 +334,6 @@ class Lowering final : public ops::Arena {
   }
 
   const Graph& graph_;
-  const bool has_writers_;
   Lowered lowered_;
   std::map<NodeId, uint32_t> last_task_;
   std::map<NodeId, std::vector<uint32_t>> ends_;

@@ -33,21 +33,9 @@ const opdef::Operand* OperandOf(const Node& node, uint32_t output) {
 
 }  // namespace
 
-bool HasWriters(const Graph& graph) {
-  for (const Node& node : graph.nodes) {
-    if (node.is_removed || node.op == nullptr) continue;
-    if (std::any_of(node.op->outputs.begin(), node.op->outputs.end(),
-                    [](const opdef::Operand& operand) { return operand.is_ref(); })) {
-      return true;
-    }
-  }
-  return false;
-}
-
-bool IsReshape(const Node& node, bool has_writers) {
+bool IsReshape(const Node& node) {
   if (std::find(kReshapes.begin(), kReshapes.end(), node.type) == kReshapes.end()) return false;
-  if (node.notes.contains("_cannot_be_deleted") || node.inputs.empty() || !node.inputs[0].source.is_set()) return false;
-  return !has_writers || node.type == "Identity" || node.notes.contains("_no_task");
+  return !node.notes.contains("_cannot_be_deleted") && !node.inputs.empty() && node.inputs[0].source.is_set();
 }
 
 bool IsSlice(const Node& node) { return std::find(kSlices.begin(), kSlices.end(), node.type) != kSlices.end(); }

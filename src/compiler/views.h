@@ -11,12 +11,9 @@
 
 namespace reprise::compiler {
 
-/// Whether some node writes an input in place.
-bool HasWriters(const Graph& graph);
-
 /// The elements of the first input in their order, under another shape or name, in its memory. Copies that have to stay
-/// (_cannot_be_deleted) are none; where there are writers, only those are that the passes took for such (_no_task).
-bool IsReshape(const Node& node, bool has_writers);
+/// (_cannot_be_deleted) are none; MemoryConflictPass marks those whose memory somebody writes.
+bool IsReshape(const Node& node);
 
 /// One of the operators that cut a tensor.
 bool IsSlice(const Node& node);
