@@ -202,7 +202,10 @@ class StagedRun {
       bases[kFeatureRegion] = planned.features.data();
       bases[kConstantRegion] = planned.constants.data();
     }
-    return program.Submit(stream_, std::move(bases), {});
+    // A captured run may outlive the plan's place among those that are kept.
+    std::vector<std::unique_ptr<Program::Keep>> keeps;
+    keeps.push_back(std::make_unique<KeptPlan>(plans_.back()));
+    return program.Submit(stream_, std::move(bases), std::move(keeps));
   }
 
   // The result of the graph that a value of a stage is.
@@ -373,6 +376,10 @@ class StagedRun {
     const void* from;
     void* to;
     uint64_t bytes;
+  };
+  struct KeptPlan final : Program::Keep {
+    explicit KeptPlan(std::shared_ptr<ShapedStage::Planned> kept) : plan(std::move(kept)) {}
+    std::shared_ptr<ShapedStage::Planned> plan;
   };
 
   const Graph& graph_;

@@ -460,5 +460,24 @@ TEST_F(CompilerDynamic, GE_075_JoinedTensorsAreWrittenWhereTheyWillBe) {
   }
 }
 
+// The plans of a stage are as many as it keeps; a captured run needs its own one for as long as the graph is there.
+TEST_F(CompilerRun, CapturedRunsKeepTheirPlan) {
+  EXPECT_OK(Compile("graph g\nx = Data() : float32 [?]\na = Abs(x)\nb = Neg(a)\nreturn b\n"));
+  const RunTensor x = In({1, -2, 3}, {3});
+  std::vector<RunTensor> outputs;
+  EXPECT_OK(Queue({x}, outputs));
+  ASSERT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS);
+  ASSERT_EQ(aclmdlRICaptureBegin(stream_, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL), ACL_SUCCESS);
+  EXPECT_OK(Queue({x}, outputs));
+  aclmdlRI model = nullptr;
+  ASSERT_EQ(aclmdlRICaptureEnd(stream_, &model), ACL_SUCCESS);
+  for (int64_t size = 4; size < 100; ++size) Run({In(std::vector<float>(static_cast<size_t>(size), 1), {size})});
+  static_cast<float*>(x.data)[0] = -7;
+  ASSERT_EQ(aclmdlRIExecuteAsync(model, stream_), ACL_SUCCESS);
+  ASSERT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS);
+  EXPECT_EQ(Values(outputs[0]), (std::vector<float>{-7, -2, -3}));
+  ASSERT_EQ(aclmdlRIDestroy(model), ACL_SUCCESS);
+}
+
 }  // namespace
 }  // namespace reprise::compiler
