@@ -488,4 +488,5 @@ def test_every_row_has_a_case():
     loops = (aclnn.REPO / "tests/aclop/operator_test.cc").read_text()  # against plain loops
     missing = [type for type, family in FAMILIES.items()
                if family in families and type not in CASES and type not in ELSEWHERE and f'"{type}"' not in loops]
-    assert missing == ["Const"]  # of the compiler
+    # Of the compiler, which also computes the others while it compiles.
+    assert sorted(missing) == ["Const", "Rank", "ShapeN", "Size"]

@@ -106,6 +106,7 @@ def test_found_shapes(dtype):
     x[2:] = 0
     assert torch.equal(call("NonZero", {"x": x})["y"], x.nonzero())
     assert torch.equal(call("NonZero", {"x": x}, {"dtype": i32})["y"], x.nonzero().int())
+    assert torch.equal(call("NonZero", {"x": x}, {"transpose": True})["y"], x.nonzero().t())
     assert torch.equal(call("Where", {"x": x})["y"], x.nonzero())
     assert call("Where", {"x": torch.zeros(3).to(dtype)})["y"].shape == (0, 1)
     if dtype in (f32, f16, i32, u8, i64):
@@ -129,7 +130,6 @@ def test_found_shapes(dtype):
     (ATTRIBUTE, "PadV3", {"x": numbers(f32, 2), "paddings": [2, 0]}, {"mode": "wrap"}),
     (ATTRIBUTE, "GeluV2", {"x": numbers(f32, 2)}, {"approximate": "sigmoid"}),
     (ATTRIBUTE, "MseLoss", {"predict": numbers(f32, 2), "label": numbers(f32, 2)}, {"reduction": "median"}),
-    (ATTRIBUTE, "NonZero", {"x": numbers(f32, 2)}, {"transpose": True}),
     (ATTRIBUTE, "TransData", {"src": numbers(f32, 2, 3)}, {"src_format": "NCHW", "dst_format": "NHWC"}),
     (ATTRIBUTE, "Dropout", {"x": numbers(f32, 2)}, {"dropout_ratio": 1.5}),
     (INPUT, "ForeachAddScalarList", {"x": [numbers(f32, 2)], "scalars": torch.tensor([1.0, 2.0])}, None),
