@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 
+#include "compiler/operands.h"
 #include "compiler/type_numbers.h"
 #include "kernels/dtype.h"
 #include "runtime/stream.h"
@@ -148,11 +149,7 @@ class Caller {
     if (executable == nullptr) return Wrong(fmt::format("the graph {} was not compiled", callee.name), "compile again");
     std::vector<RunTensor> inputs;
     for (size_t i = 0; i < callee.inputs.size(); ++i) {
-      size_t number = i;
-      const Node& data = callee.at(callee.inputs[i]);
-      if (const auto parent = data.notes.find("_parent_node_index"); parent != data.notes.end()) {
-        if (const auto* at = std::get_if<int64_t>(&parent->second)) number = static_cast<size_t>(*at) - skipped;
-      }
+      const size_t number = CallerInput(callee, i, skipped);
       if (number >= arguments.size()) {
         return Wrong(fmt::format("the graph {} takes input {}, the node gives {}", callee.name, number, arguments.size()),
                      "give the node as many inputs as the graph has Data nodes");

@@ -149,11 +149,9 @@ StatusOr<std::vector<ConstantPtr>> EvaluateNode(const Graph& graph, NodeId id, s
   std::vector<std::shared_ptr<Constant>> results;
   std::vector<const void*> sources;
   const auto written = WrittenInputs(graph, id);
-  const size_t others = node.op->outputs.size() - 1;
   uint32_t output = 0;
-  for (const opdef::Operand& operand : node.op->outputs) {
+  for (const size_t count : OutputCounts(node)) {
     std::vector<ops::NamedTensor>& tensors = request.outputs.emplace_back();
-    const size_t count = !operand.is_list() ? 1 : node.outputs.size() > others ? node.outputs.size() - others : 0;
     for (size_t i = 0; i < count && output < node.outputs.size(); ++i, ++output) {
       const Tensor& tensor = node.outputs[output].tensor;
       const auto bytes = BytesOf(tensor);

@@ -81,12 +81,10 @@ class Inference {
       for (const uint32_t index : operands[i]) call.inputs[i].push_back(Describe(node, index));
     }
     // What the front end said of the outputs: how many a list has, and the types that it wants.
-    const size_t others = node.op->outputs.size() - 1;
+    const std::vector<size_t> counts = OutputCounts(node);
     size_t next = 0;
-    for (size_t i = 0; i < node.op->outputs.size(); ++i) {
-      const bool is_list = node.op->outputs[i].is_list();
-      const size_t count = !is_list ? 1 : node.outputs.size() > others ? node.outputs.size() - others : 0;
-      call.outputs[i].resize(count);
+    for (size_t i = 0; i < counts.size(); ++i) {
+      call.outputs[i].resize(counts[i]);
       for (opdef::InferResult& result : call.outputs[i]) {
         if (next < node.outputs.size() && !node.outputs[next].is_type_open) {
           result.wanted = node.outputs[next].tensor.dtype;

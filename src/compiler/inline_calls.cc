@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/operands.h"
 #include "compiler/staged.h"
 
 namespace reprise::compiler {
@@ -40,11 +41,7 @@ class CallInliner {
     const Graph& callee = *call.graphs[0];
     std::vector<Port> taken(callee.nodes.size());
     for (size_t i = 0; i < callee.inputs.size(); ++i) {
-      size_t number = i;
-      const Node& data = callee.at(callee.inputs[i]);
-      if (const auto parent = data.notes.find("_parent_node_index"); parent != data.notes.end()) {
-        if (const auto* at = std::get_if<int64_t>(&parent->second)) number = static_cast<size_t>(*at);
-      }
+      const size_t number = CallerInput(callee, i, 0);
       if (number >= call.inputs.size() || !call.inputs[number].source.is_set()) {
         return Error(kInvalidArgument, fmt::format("node {}: the graph {} takes input {}, which the node does not give",
                                                    call.name, callee.name, number))

@@ -7,10 +7,9 @@
 #include <set>
 
 #include "compiler/node_call.h"
-#include "compiler/operands.h"
 #include "compiler/storage.h"
 #include "compiler/views.h"
-#include "ops/named_call.h"
+#include "ops/named_lowering.h"
 
 namespace reprise::compiler {
 namespace {
@@ -99,7 +98,8 @@ class Lowering final : public ops::Arena {
     for (uint32_t i = 0; i < lowered_.outputs; ++i) {
       const Port port = Behind(graph_.results[i]);
       const Node& node = graph_.at(port.node);
-      const bool is_written_here = node.kind == NodeKind::kOperator && !IsReference(node, port.output) && !IsSlice(node);
+      const bool is_written_here = node.kind == NodeKind::kOperator && !IsSlice(node) &&
+                                   !ReferencedInput(graph_, port.node, port.output);
       if (is_written_here) claims_.try_emplace({port.node, port.output}, i);
     }
   }
@@ -138,7 +138,7 @@ class Lowering final : public ops::Arena {
       if (!IsReshape(node)) break;
       port = node.inputs[0].source;
     }
-    if (IsReference(graph_.at(port.node), port.output) || IsSlice(graph_.at(port.node))) return std::nullopt;
+    if (IsSlice(graph_.at(port.node)) || ReferencedInput(graph_, port.node, port.output)) return std::nullopt;
     return Key(port.node, port.output);
   }
 
@@ -257,10 +257,13 @@ class Lowering final : public ops::Arena {
     const std::optional<uint64_t> bytes = BytesOf(graph_.TensorOf(port));
     if (!bytes) return Unknown(port);
     const StorageId output = Add(Storage::Kind::kOutput, index, *bytes);
-    CopyCall copy(graph_.TensorOf(port), Pointer(value), Pointer(output), this);
-    REPRISE_RETURN_IF_ERROR(copy.Lower());
+    const Tensor& tensor = graph_.TensorOf(port);
+    ops::NamedRequest request{.type = "TensorMove", .arena = this};
+    request.inputs = {{ops::OperandOf(tensor.dtype, tensor.shape.numbers(), Pointer(value))}};
+    request.outputs = {{ops::OperandOf(tensor.dtype, tensor.shape.numbers(), Pointer(output))}};
+    REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<ops::NamedCall> copy, ops::LowerNamed(std::move(request)));
     const size_t tasks = lowered_.tasks.size();
-    Take(copy.call(), kNoNode);
+    Take(*copy, kNoNode);
     copied_outputs_.resize(copied_outputs_.size() + lowered_.tasks.size() - tasks, value.storage);
     return {};
   }

@@ -7,6 +7,7 @@
 
 #include "compiler/operands.h"
 #include "compiler/storage.h"
+#include "ops/named_lowering.h"
 
 namespace reprise::compiler {
 namespace {
@@ -14,17 +15,12 @@ namespace {
 constexpr size_t kNowhere = SIZE_MAX;
 constexpr size_t kMostBytes = 16;  // of one number
 
-const ops::Attributes kNoAttributes;
-
 }  // namespace
 
 NodeCall::NodeCall(const Graph& graph, NodeId node, ops::Arena* arena) : graph_(graph), node_(graph.at(node)) {
   const ops::NamedOp* const steps = node_.op != nullptr ? ops::FindNamedOp(node_.type) : nullptr;
   if (steps == nullptr) {
-    status_ = Error(kOpNotFound, fmt::format("node {}: the operator {} has {}", node_.name, node_.type,
-                                             node_.op != nullptr ? "no kernel here" : "no row among the graph operators"))
-                  .Culprit(fmt::format("graph {}", graph_.name))
-                  .Hint("write it with other operators; docs/operators.md lists those that there are");
+    status_ = Named(ops::NoSteps(node_.type));
     return;
   }
   call_ = std::make_unique<ops::NamedCall>(*steps, *node_.op, arena);
@@ -52,11 +48,8 @@ NodeCall::NodeCall(const Graph& graph, NodeId node, ops::Arena* arena) : graph_(
     if (inputs.empty() && !operand.is_list()) call_->inputs.emplace_back();  // left out: its type is undefined
     call_->input_counts.push_back(operand.is_list() ? inputs.size() : 1);
   }
-  const size_t others = node_.op->outputs.size() - 1;
   size_t next = 0;
-  for (const opdef::Operand& operand : node_.op->outputs) {
-    const size_t count =
-        !operand.is_list() ? 1 : node_.outputs.size() > others ? node_.outputs.size() - others : 0;
+  for (const size_t count : OutputCounts(node_)) {
     for (size_t i = 0; i < count; ++i, ++next) {
       ops::NamedTensor& tensor = call_->outputs.emplace_back();
       if (next < node_.outputs.size()) {
@@ -67,8 +60,14 @@ NodeCall::NodeCall(const Graph& graph, NodeId node, ops::Arena* arena) : graph_(
     }
     call_->output_counts.push_back(count);
   }
-  for (size_t i = 0; i < call_->inputs.size(); ++i) call_->inputs[i].parameter = "inputs", call_->inputs[i].index = static_cast<int>(i);
-  for (size_t i = 0; i < call_->outputs.size(); ++i) call_->outputs[i].parameter = "outputs", call_->outputs[i].index = static_cast<int>(i);
+  const auto number = [](std::vector<ops::NamedTensor>& tensors, const char* parameter) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      tensors[i].parameter = parameter;
+      tensors[i].index = static_cast<int>(i);
+    }
+  };
+  number(call_->inputs, "inputs");
+  number(call_->outputs, "outputs");
   call_->attributes = &node_.attributes;
   call_->trusts_memory = true;
 }
@@ -126,29 +125,6 @@ bool IsValueInput(const Graph& graph, NodeId node, uint32_t input) {
     if (std::find(inputs.begin(), inputs.end(), input) != inputs.end()) return graph.at(node).op->inputs[o].is_value();
   }
   return false;
-}
-
-CopyCall::CopyCall(const Tensor& tensor, void* from, void* to, ops::Arena* arena)
-    : call_(std::make_unique<ops::NamedCall>(*ops::FindNamedOp("TensorMove"), *opdef::FindGraphOp("TensorMove"), arena)) {
-  for (std::vector<ops::NamedTensor>* list : {&call_->inputs, &call_->outputs}) {
-    ops::NamedTensor& made = list->emplace_back();
-    made.dtype_number = tensor.dtype;
-    made.format = tensor.format;
-    made.dims = tensor.shape.numbers();
-    made.has_buffer = true;
-    made.buffer_bytes = BytesOf(tensor).value_or(0);
-    made.data = list == &call_->inputs ? from : to;
-  }
-  call_->attributes = &kNoAttributes;
-  call_->trusts_memory = true;
-}
-
-Status CopyCall::Lower() {
-  bool inferred = false;
-  REPRISE_RETURN_IF_ERROR(call_->Bind());
-  REPRISE_RETURN_IF_ERROR(call_->Infer(true, &inferred));
-  REPRISE_RETURN_IF_ERROR(call_->CheckBuffers());
-  return call_->Lower();
 }
 
 }  // namespace reprise::compiler

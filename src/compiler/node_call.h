@@ -52,15 +52,4 @@ class NodeCall {
 /// Whether an operator's row wants the value of an input. False for operands that do not fit.
 bool IsValueInput(const Graph& graph, NodeId node, uint32_t input);
 
-/// A copy of a tensor.
-class CopyCall {
- public:
-  CopyCall(const Tensor& tensor, void* from, void* to, ops::Arena* arena);
-  Status Lower();
-  ops::NamedCall& call() { return *call_; }
-
- private:
-  std::unique_ptr<ops::NamedCall> call_;
-};
-
 }  // namespace reprise::compiler

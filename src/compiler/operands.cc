@@ -107,4 +107,21 @@ class Binder {
 
 StatusOr<Operands> BindOperands(const Graph& graph, NodeId node) { return Binder(graph, graph.at(node)).Run(); }
 
+std::vector<size_t> OutputCounts(const Node& node) {
+  const std::span<const opdef::Operand> operands = node.op->outputs;
+  std::vector<size_t> counts;
+  for (const opdef::Operand& operand : operands) {
+    const size_t others = operands.size() - 1;
+    counts.push_back(!operand.is_list() ? 1 : node.outputs.size() > others ? node.outputs.size() - others : 0);
+  }
+  return counts;
+}
+
+size_t CallerInput(const Graph& callee, size_t place, size_t skipped) {
+  const Node& data = callee.at(callee.inputs[place]);
+  const auto parent = data.notes.find("_parent_node_index");
+  const auto* const index = parent != data.notes.end() ? std::get_if<int64_t>(&parent->second) : nullptr;
+  return index != nullptr ? static_cast<size_t>(*index) - skipped : place;
+}
+
 }  // namespace reprise::compiler

@@ -18,4 +18,12 @@ using Operands = std::vector<std::vector<uint32_t>>;
 /// that the operator does not have, operands twice, and missing ones that it needs. \pre the node has a row.
 StatusOr<Operands> BindOperands(const Graph& graph, NodeId node);
 
+/// By operand of the row: how many outputs of the node are its own; a list has those that the others leave. \pre the
+/// node has a row.
+std::vector<size_t> OutputCounts(const Node& node);
+
+/// Which input of the calling node a Data node of a called graph stands for: what its note _parent_node_index says,
+/// less the inputs that are no arguments; else its own place.
+size_t CallerInput(const Graph& callee, size_t place, size_t skipped);
+
 }  // namespace reprise::compiler

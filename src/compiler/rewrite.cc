@@ -313,11 +313,11 @@ std::vector<std::pair<uint32_t, uint32_t>> WrittenInputs(const Graph& graph, Nod
   StatusOr<Operands> operands = BindOperands(graph, node);
   if (!operands.ok()) return {};
   std::vector<std::pair<uint32_t, uint32_t>> written;
-  const size_t others = outputs.size() - 1;
+  const std::vector<size_t> counts = OutputCounts(writer);
   uint32_t output = 0;
-  for (const opdef::Operand& result : outputs) {
-    const size_t count = !result.is_list() ? 1 : writer.outputs.size() > others ? writer.outputs.size() - others : 0;
-    for (size_t i = 0; i < count; ++i, ++output) {
+  for (size_t o = 0; o < counts.size(); ++o) {
+    const opdef::Operand& result = outputs[o];
+    for (size_t i = 0; i < counts[o]; ++i, ++output) {
       if (!result.is_ref() || result.like < 0) continue;
       const std::vector<uint32_t>& inputs = (*operands)[static_cast<size_t>(result.like)];
       if (i < inputs.size()) written.emplace_back(inputs[i], output);

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "compiler/device_block.h"
+#include "compiler/hash.h"
 #include "compiler/operands.h"
 #include "compiler/program.h"
 #include "compiler/text.h"
@@ -31,12 +32,6 @@ std::optional<int64_t> GrainOf(const std::string& choice) {
   const char* const end = choice.data() + choice.size();
   const auto [stop, error] = std::from_chars(choice.data() + kPrefix.size(), end, grain);
   return error == std::errc() && stop == end && grain >= 0 ? std::optional(grain) : std::nullopt;
-}
-
-uint64_t HashOf(std::string_view text) {
-  uint64_t hash = 14695981039346656037ULL;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  return hash;
 }
 
 std::string FusionKey(uint64_t graph, std::string_view pass) { return fmt::format("graph {:016x} {}", graph, pass); }

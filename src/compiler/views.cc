@@ -7,6 +7,7 @@
 
 #include "compiler/constant.h"
 #include "compiler/operands.h"
+#include "compiler/rewrite.h"
 
 namespace reprise::compiler {
 namespace {
@@ -15,21 +16,6 @@ constexpr std::array<std::string_view, 9> kReshapes = {"ExpandDims", "FlattenV2"
                                                        "SqueezeV3",  "Unsqueeze", "UnsqueezeV3", "Bitcast"};
 constexpr std::array<std::string_view, 3> kJoins = {"Concat", "ConcatD", "ConcatV2"};
 constexpr std::array<std::string_view, 2> kSlices = {"SplitD", "SplitV"};
-
-// The operand of the row that output `output` of the node belongs to.
-const opdef::Operand* OperandOf(const Node& node, uint32_t output) {
-  if (node.op == nullptr) return nullptr;
-  const std::span<const opdef::Operand> operands = node.op->outputs;
-  const size_t others = operands.size() - 1;
-  uint32_t next = 0;
-  for (const opdef::Operand& operand : operands) {
-    const size_t count =
-        !operand.is_list() ? 1 : node.outputs.size() > others ? node.outputs.size() - others : 0;
-    if (output < next + count) return &operand;
-    next += static_cast<uint32_t>(count);
-  }
-  return nullptr;
-}
 
 }  // namespace
 
@@ -123,24 +109,11 @@ std::optional<std::vector<JoinedPart>> JoinedParts(const Graph& graph, NodeId id
   return parts;
 }
 
-bool IsReference(const Node& node, uint32_t output) {
-  const opdef::Operand* const operand = OperandOf(node, output);
-  return operand != nullptr && operand->is_ref();
-}
-
 std::optional<uint32_t> ReferencedInput(const Graph& graph, NodeId id, uint32_t output) {
-  const Node& node = graph.at(id);
-  if (!IsReference(node, output)) return std::nullopt;
-  const opdef::Operand* const operand = OperandOf(node, output);
-  StatusOr<Operands> bound = BindOperands(graph, id);
-  if (!bound.ok() || operand->like < 0) return std::nullopt;
-  const std::vector<uint32_t>& inputs = bound.value()[static_cast<size_t>(operand->like)];
-  if (inputs.empty()) return std::nullopt;
-  if (!operand->is_list()) return inputs[0];
-  // The n-th of an output list is the n-th of the input list.
-  uint32_t first = output;
-  while (first > 0 && OperandOf(node, first - 1) == operand) --first;
-  return output - first < inputs.size() ? std::optional(inputs[output - first]) : std::nullopt;
+  for (const auto& [from, to] : WrittenInputs(graph, id)) {
+    if (to == output) return from;
+  }
+  return std::nullopt;
 }
 
 }  // namespace reprise::compiler

@@ -25,7 +25,6 @@ std::optional<std::vector<uint64_t>> SliceOffsets(const Graph& graph, NodeId nod
 
 /// The input that an output is, written in place.
 std::optional<uint32_t> ReferencedInput(const Graph& graph, NodeId node, uint32_t output);
-bool IsReference(const Node& node, uint32_t output);
 
 /// An input of a node that joins tensors, and how many bytes of the result lie before it.
 struct JoinedPart {

@@ -15,13 +15,13 @@
 
 #include "base/text_file.h"
 #include "compiler/export/export.h"
+#include "compiler/hash.h"
 #include "compiler/import/import.h"
 #include "compiler/text.h"
 #include "engine/compiled_graph.h"
 #include "engine/json_files.h"
 #include "engine/numbers.h"
 #include "engine/warnings.h"
-#include "engine/weight_files.h"
 
 namespace reprise::engine {
 namespace {
@@ -40,9 +40,9 @@ std::string Processor() {
 }
 
 uint64_t FingerprintOf(const compiler::Graph& graph) {
-  uint64_t hash = HashOf(ToText(graph));
+  uint64_t hash = compiler::HashOf(ToText(graph));
   for (const compiler::Node& node : graph.nodes) {
-    if (!node.is_removed && node.constant != nullptr) hash = HashOf(node.constant->bytes, hash);
+    if (!node.is_removed && node.constant != nullptr) hash = compiler::HashOf(node.constant->bytes, hash);
     for (const auto& called : node.graphs) {
       if (called != nullptr) hash = hash * 31 + FingerprintOf(*called);
     }
@@ -139,7 +139,7 @@ std::unique_ptr<compiler::Graph> CompileCache::Read(const std::string& file, std
     *reason = "it is of another version, or for another processor";
   } else if (!head.starts_with(fits_)) {
     *reason = "it is of another graph with the same key";
-  } else if (head != fmt::format(R"({}, "checksum": "{:016x}"}})", fits_, HashOf(bytes))) {
+  } else if (head != fmt::format(R"({}, "checksum": "{:016x}"}})", fits_, compiler::HashOf(bytes))) {
     *reason = "it is damaged";
   } else {
     auto graph = compiler::ImportBytes(bytes);
@@ -160,7 +160,7 @@ Status CompileCache::Write(const compiler::Graph& optimised) const {
   REPRISE_ASSIGN_OR_RETURN(const std::string bytes, ModelOf(optimised));
   const FileLock lock(PathOf(key_ + ".lock"));
   const std::string file = fmt::format("{}_{}.om", key_, TimeStamp());
-  const std::string head = fmt::format("{}, \"checksum\": \"{:016x}\"}}\n", fits_, HashOf(bytes));
+  const std::string head = fmt::format("{}, \"checksum\": \"{:016x}\"}}\n", fits_, compiler::HashOf(bytes));
   // Whoever reads meanwhile sees the old file or the whole new one.
   const auto replace = [this](const std::string& name, const std::string& text) -> Status {
     const std::string path = PathOf(name);

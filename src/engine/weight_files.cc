@@ -7,6 +7,7 @@
 
 #include "base/folder.h"
 #include "base/text_file.h"
+#include "compiler/hash.h"
 #include "engine/compiled_graph.h"
 #include "engine/numbers.h"
 
@@ -16,11 +17,6 @@ namespace {
 constexpr uint64_t kWeightAlignment = 512;
 
 }  // namespace
-
-uint64_t HashOf(std::string_view bytes, uint64_t hash) {
-  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
-  return hash;
-}
 
 StatusOr<std::vector<WeightFile>> WriteWeights(const compiler::Graph& graph, const OptionSet& options,
                                                const CompileSite& site) {
@@ -42,7 +38,7 @@ StatusOr<std::vector<WeightFile>> WriteWeights(const compiler::Graph& graph, con
       together += bytes;
       continue;
     }
-    const std::string id = fmt::format("weight_{:016x}", HashOf(bytes));
+    const std::string id = fmt::format("weight_{:016x}", compiler::HashOf(bytes));
     WeightFile file{folder + "/" + id, bytes.size(), 0, id};
     if (written.insert(id).second) {
       if (Status done = WriteTextFile(file.path, bytes); !done.ok()) {

@@ -18,7 +18,4 @@ struct CompileSite;
 StatusOr<std::vector<WeightFile>> WriteWeights(const compiler::Graph& graph, const OptionSet& options,
                                                const CompileSite& site);
 
-/// FNV-1a, of bytes that follow others.
-uint64_t HashOf(std::string_view bytes, uint64_t hash = 0xCBF29CE484222325);
-
 }  // namespace reprise::engine
