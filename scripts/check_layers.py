@@ -95,7 +95,7 @@ LAYERS = {
     "facade/mstx": Layer("libms_tools_ext.so: marks and ranges of the program", ("base", "device", "runtime", "profile"), ("acl", "mstx")),
     "facade/profapi": Layer("libprofapi.so: reports of frameworks", ("base", "device", "runtime", "profile"), ("experiment",)),
     "facade/c_sec": Layer("libc_sec.so: copies and texts that know how large their destination is", (), ("securec.h",)),
-    "facade/hccl": Layer("libhccl.so: collectives", ("base", "runtime", "model", "capture", "collective"), ("acl", "hccl")),
+    "facade/hccl": Layer("libhccl.so: collectives", ("base", "device", "runtime", "model", "capture", "collective"), ("acl", "hccl")),
     "facade/hcomm": Layer("libhcomm.so: another name under which libhccl.so is found"),
     "facade/graph": Layer("libgraph.so: the classes of src/ge", ("base", "runtime", "ge"), ("graph", "exe_graph")),
     "facade/graph_base": Layer("libgraph_base.so, libregister.so, libexe_graph.so: other names under which libgraph.so is found"),

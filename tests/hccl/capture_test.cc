@@ -155,8 +155,8 @@ TEST(HcclCapture, HC_084_TwoGroupsOnForkedStreams) {
   for (Rank& r : ranks) {
     r.Use();
     OK(aclrtCreateStream(&side[r.rank]));
-    OK(aclrtCreateEvent(&fork[r.rank]));
-    OK(aclrtCreateEvent(&join[r.rank]));
+    OK(aclrtCreateEventExWithFlag(&fork[r.rank], ACL_EVENT_SYNC));
+    OK(aclrtCreateEventExWithFlag(&join[r.rank], ACL_EVENT_SYNC));
     models.push_back(Capture(r, [&] {
       EXPECT_EQ(0, aclrtRecordEvent(fork[r.rank], r.stream));
       EXPECT_EQ(0, aclrtStreamWaitEvent(side[r.rank], fork[r.rank]));

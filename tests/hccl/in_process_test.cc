@@ -944,6 +944,62 @@ TEST(Hccl, HC_007_HC_008_TextsAndCapabilities) {
   for (const int code : {-1, 25, 999}) EXPECT_STREQ("unknown error", HcclGetErrorString(static_cast<HcclResult>(code)));
 }
 
+TEST(Hccl, HC_077_HC_078_MemoryOfCommunicators) {
+  Ranks ranks(2);
+  const HcclComm comm = ranks[0].comm;
+  ranks[0].Use();
+  void* range = nullptr;
+  constexpr size_t kBytes = size_t{4} << 20;
+  OK(aclrtReserveMemAddress(&range, kBytes, 0, nullptr, 0));
+  EXPECT_EQ(HCCL_E_PARA, HcclCommSetMemoryRange(comm, range, kBytes, 1, 0));
+  EXPECT_OK(HcclCommSetMemoryRange(comm, range, kBytes, 0, 0));
+  EXPECT_EQ(HCCL_E_PARA, HcclCommSetMemoryRange(comm, static_cast<char*>(range) + 4096, 4096, 0, 0));
+  void* const half = static_cast<char*>(range) + kBytes / 2;
+  EXPECT_OK(HcclCommActivateCommMemory(comm, half, kBytes / 2, 0, range, 0));
+  EXPECT_EQ(HCCL_E_PARA, HcclCommActivateCommMemory(comm, half, 4096, 0, range, 0));
+  EXPECT_EQ(HCCL_E_PARA, HcclCommActivateCommMemory(comm, half, kBytes, 0, range, 0));
+  EXPECT_EQ(HCCL_E_PARA, HcclCommUnsetMemoryRange(comm, range));
+  EXPECT_EQ(HCCL_E_NOT_FOUND, HcclCommDeactivateCommMemory(comm, range));
+  EXPECT_OK(HcclCommDeactivateCommMemory(comm, half));
+  EXPECT_OK(HcclCommUnsetMemoryRange(comm, range));
+  EXPECT_EQ(HCCL_E_NOT_FOUND, HcclCommUnsetMemoryRange(comm, range));
+  EXPECT_EQ(0, aclrtReleaseMemAddress(range));
+  std::vector<Buffer<int32_t>> data;
+  for (Rank& r : ranks) {
+    r.Use();
+    data.emplace_back(1000);
+    data.back()[7] = static_cast<int32_t>(r.rank) + 40;
+  }
+  void* window = nullptr;
+  EXPECT_OK(HcclCommRegister(comm, data[0].data(), 4000, &window, 0));
+  uint32_t peers[] = {1};
+  EXPECT_OK(HcclCommExchangeMem(comm, window, peers, 1));
+  EXPECT_OK(HcclCommDeregister(comm, window));
+  EXPECT_EQ(HCCL_E_NOT_FOUND, HcclCommDeregister(comm, window));
+  for (const bool fits : {true, false}) {
+    ranks.InThreads([&](Rank& r) {
+      HcclCommSymWindow symmetric = nullptr;
+      const HcclResult result = HcclCommSymWinRegister(r.comm, data[r.rank].data(), fits ? 4000 : 1000 + 4 * r.rank, &symmetric, 1);
+      EXPECT_EQ(fits ? HCCL_SUCCESS : HCCL_E_PARA, result) << Message();
+      if (!fits) return;
+      void* peer = nullptr;
+      EXPECT_OK(HcclSymWinGetPeerPointer(symmetric, 28, 1 - r.rank, &peer));
+      EXPECT_EQ(static_cast<int32_t>(1 - r.rank) + 40, *static_cast<int32_t*>(peer));
+      HcclCommSymWindow found = nullptr;
+      size_t offset = 0;
+      EXPECT_OK(HcclCommSymWinGet(r.comm, &data[r.rank][5], 8, &found, &offset));
+      EXPECT_EQ(symmetric, found);
+      EXPECT_EQ(20u, offset);
+      EXPECT_OK(HcclCommSymWinDeregister(symmetric));
+    });
+  }
+  void* memory = nullptr;
+  EXPECT_EQ(1, HcommMemAlloc(&memory, 0));
+  EXPECT_EQ(2, HcommMemAlloc(nullptr, 8));
+  EXPECT_EQ(0, HcommMemAlloc(&memory, 8));
+  EXPECT_EQ(0, HcommMemFree(memory));
+}
+
 TEST(Hccl, HC_069_ManyGroupsAtOnce) {
   std::vector<std::thread> threads;
   for (int group = 0; group < 4; ++group) {

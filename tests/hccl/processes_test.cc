@@ -217,6 +217,52 @@ void RunMismatch(const Arguments& arguments) {
   EXPECT_NE(std::string::npos, Message().find("rank 1: AllReduce, count 5")) << Message();
 }
 
+// Two of three ranks come.
+void RunMissing() {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  HcclRootInfo token;
+  OK(HcclGetRootInfo(&token));
+  const auto begin = Clock::now();
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      EXPECT_EQ(0, aclrtSetDevice(0));
+      HcclComm comm = nullptr;
+      EXPECT_EQ(HCCL_E_TIMEOUT, HcclCommInitRootInfo(3, &token, 2 * rank, &comm));
+      EXPECT_NE(std::string::npos, Message().find("missing: 1")) << Message();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GE(Clock::now() - begin, std::chrono::milliseconds(900));
+}
+
+void RunBadEnvironment() {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  HcclRootInfo token;
+  EXPECT_EQ(HCCL_E_PARA, HcclGetRootInfo(&token));
+  const std::string message = Message();
+  EXPECT_NE(std::string::npos, message.find("EI0001")) << message;
+  EXPECT_NE(std::string::npos, message.find(std::string("for environment variable ") + std::getenv("REPRISE_TEST_VARIABLE") + " is invalid")) << message;
+}
+
+std::string TablePath() { return std::string("/tmp/reprise_hccl_table_") + std::getenv("REPRISE_TEST_TABLE") + ".json"; }
+
+// A rank of a table, twice in a row.
+void RunTable(const Arguments& arguments) {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  for (int round = 0; round < 2; ++round) {
+    HcclComm comm = nullptr;
+    OK(HcclCommInitClusterInfo(TablePath().c_str(), arguments.rank, &comm));
+    char name[128];
+    EXPECT_OK(HcclGetCommName(comm, name));
+    EXPECT_STREQ("hccl_world_group", name);
+    uint32_t size = 0;
+    EXPECT_OK(HcclGetRankSize(comm, &size));
+    EXPECT_EQ(arguments.ranks, size);
+    EXPECT_OK(HcclCommDestroy(comm));
+  }
+}
+
 void RunRank(const Arguments& arguments) {
   switch (arguments.what) {
     case 1: return RunOperators(arguments);
@@ -224,6 +270,9 @@ void RunRank(const Arguments& arguments) {
     case 3:
     case 4: return RunDeath(arguments);
     case 5: return RunMismatch(arguments);
+    case 6: return RunMissing();
+    case 7: return RunBadEnvironment();
+    case 8: return RunTable(arguments);
   }
 }
 
@@ -267,6 +316,53 @@ TEST(HcclProcesses, HC_039_HC_105_KilledInTheMidstOfWork) {
   const std::vector<std::string> before = SharedFiles();
   RunAll(3, 4, true);
   EXPECT_EQ(before, SharedFiles());
+}
+
+TEST(HcclProcesses, HC_013_AMissingRankIsNamed) {
+  ::setenv("HCCL_CONNECT_TIMEOUT", "1", 1);
+  Child child("HcclProcesses.DISABLED_Rank", Write(0, 0, {}, 6));
+  ::unsetenv("HCCL_CONNECT_TIMEOUT");
+}
+
+TEST(HcclProcesses, HC_111_BadVariablesAreNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"HCCL_CONNECT_TIMEOUT", "0"}, {"HCCL_EXEC_TIMEOUT", "soon"}, {"HCCL_BUFFSIZE", "0"},  {"HCCL_RDMA_TC", "3"},
+      {"HCCL_ALGO", "level0:best"},  {"HCCL_IF_IP", "here"},        {"HCCL_DETERMINISTIC", "1"}};
+  for (const auto& [name, value] : cases) {
+    ::setenv(name, value, 1);
+    ::setenv("REPRISE_TEST_VARIABLE", name, 1);
+    { Child child("HcclProcesses.DISABLED_Rank", Write(0, 0, {}, 7)); }
+    ::unsetenv(name);
+  }
+}
+
+TEST(HcclProcesses, HC_028_HC_029_RankTables) {
+  ::setenv("REPRISE_TEST_TABLE", std::to_string(getpid()).c_str(), 1);
+  const auto write = [](const std::string& text) { std::ofstream(TablePath()) << text; };
+  const std::string good =
+      R"({"status":"completed","version":"1.0","server_count":"1","server_list":[{"server_id":"a","device":[)"
+      R"({"device_id":"0","device_ip":"127.0.0.1","rank_id":"0"},{"device_id":"1","rank_id":"1"}]}]})";
+  write(good);
+  {
+    Child child("HcclProcesses.DISABLED_Rank", Write(1, 2, {}, 8));
+    RunTable({0, 2, {}, 8});
+  }
+  HcclComm comm = nullptr;
+  EXPECT_EQ(HCCL_E_OPEN_FILE_FAILURE, HcclCommInitClusterInfo("/nonexistent/table", 0, &comm));
+  EXPECT_EQ(HCCL_E_PARA, HcclCommInitClusterInfo(TablePath().c_str(), 2, &comm));
+  const auto bad = [&](const std::string& from, const std::string& to, const char* category) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    write(text);
+    EXPECT_EQ(HCCL_E_PARA, HcclCommInitClusterInfo(TablePath().c_str(), 0, &comm)) << text;
+    EXPECT_NE(std::string::npos, Message().find(category)) << Message();
+  };
+  bad("{\"status\"", "[", "EI0004");
+  bad("completed", "initializing", "EI0004");
+  bad("\"server_count\":\"1\"", "\"server_count\":\"2\"", "EI0014");
+  bad("\"rank_id\":\"1\"", "\"rank_id\":\"0\"", "EI0014");
+  bad("\"rank_id\":\"1\"", "\"rank_id\":1", "EI0016");
+  std::remove(TablePath().c_str());
 }
 
 TEST(HcclProcesses, HC_079_AForkedChildIsRefused) {

@@ -6,6 +6,7 @@
 #include <acl/acl.h>
 #include <gtest/gtest.h>
 #include <hccl/hccl.h>
+#include <hccl/hccl_sym_win.h>
 
 #include <cstdint>
 #include <cstdlib>
