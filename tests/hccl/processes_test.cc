@@ -306,7 +306,7 @@ std::vector<std::string> SharedFiles() {
   return names;
 }
 
-TEST(HcclProcesses, HC_005_HC_071_OperatorsBetweenProcesses) {
+TEST(HcclProcesses, HC_005_HC_040_to_HC_048_OperatorsBetweenProcesses) {
   for (const uint32_t n : {2u, 4u}) RunAll(n, 1);
 }
 TEST(HcclProcesses, HC_070_HC_082_SmallOperatorsInARow) { RunAll(4, 2); }
