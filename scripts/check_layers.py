@@ -67,7 +67,7 @@ LAYERS = {
     ),
     "src/engine": Layer(
         "the graph engine: process, sessions, graphs and their states, options, summaries",
-        ("base", "opdef", "plan", "runtime", "device", "memory", "ge", "compiler"),
+        ("base", "kernels", "opdef", "plan", "runtime", "device", "memory", "ge", "compiler"),
         ("reprise",),
     ),
     "src/api": Layer(
