@@ -31,6 +31,7 @@ set(libraries
   msprofiler
   nnopbase
   opapi
+  opp_registry
   profapi
   reprise_compiler
   reprise_engine

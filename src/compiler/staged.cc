@@ -11,6 +11,7 @@
 
 #include "base/mutex.h"
 #include "compiler/control_flow.h"
+#include "compiler/custom_op.h"
 #include "compiler/device_block.h"
 #include "compiler/node_call.h"
 #include "compiler/run_check.h"
@@ -144,7 +145,7 @@ class StagedRun {
     const StagePlan& plan = *planned->plan;
     std::vector<RunTensor> values = std::move(inputs);
     if (plan.program != nullptr) REPRISE_RETURN_IF_ERROR(RunProgram(*planned, values, wanted));
-    if (!plan.lone.empty()) REPRISE_RETURN_IF_ERROR(Wait());
+    if (std::ranges::any_of(plan.lone, NeedsWait)) REPRISE_RETURN_IF_ERROR(Wait());
     for (const LoneNode& lone : plan.lone) REPRISE_RETURN_IF_ERROR(RunLone(lone, values));
     for (size_t i = 0; i < plan.results.size(); ++i) {
       const StagePlan::Source& source = plan.results[i];
@@ -249,12 +250,61 @@ class StagedRun {
       if (values[input].on_host) REPRISE_RETURN_IF_ERROR(CopyToDevice(values[input]));
       inputs.push_back(values[input]);
     }
+    if (const std::shared_ptr<const CustomOp> custom = CustomOf(lone)) return RunCustom(lone, *custom, inputs, values);
     if (lone.graph.at(lone.node).kind != NodeKind::kCall) return RunOperator(lone, inputs, values);
     REPRISE_ASSIGN_OR_RETURN(
         std::vector<RunTensor> outputs,
         RunCall(lone.graph, lone.node, inputs, stream_, called_, [this](uint64_t bytes) { return Allocate(bytes); }));
     for (RunTensor& output : outputs) values.push_back(std::move(output));
     return {};
+  }
+
+  static std::shared_ptr<const CustomOp> CustomOf(const LoneNode& lone) {
+    const Node& node = lone.graph.at(lone.node);
+    return IsCustom(node) ? FindCustomOp(node.type) : nullptr;
+  }
+
+  // Operators of the program's put their work on the stream; only values that they read have to be there.
+  static bool NeedsWait(const LoneNode& lone) {
+    const std::shared_ptr<const CustomOp> custom = CustomOf(lone);
+    if (custom == nullptr) return true;
+    const Node& node = lone.graph.at(lone.node);
+    for (uint32_t i = 0; i < node.inputs.size(); ++i) {
+      const Port& source = node.inputs[i].source;
+      const bool is_computed = source.is_set() && lone.graph.at(source.node).constant == nullptr;
+      if (is_computed && custom->ReadsValue(node, i)) return true;
+    }
+    return false;
+  }
+
+  Status RunCustom(const LoneNode& lone, const CustomOp& custom, std::span<const RunTensor> given,
+                   std::vector<RunTensor>& values) {
+    const Node& node = lone.graph.at(lone.node);
+    std::vector<RunTensor> inputs(node.inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Port& port = node.inputs[i].source;
+      if (!port.is_set()) continue;
+      if (const auto& constant = lone.graph.at(port.node).constant; constant != nullptr) {
+        REPRISE_ASSIGN_OR_RETURN(inputs[i], CopyOf(*constant));
+        continue;
+      }
+      const auto place = std::ranges::find(lone.graph.inputs, port.node);
+      inputs[i] = given[static_cast<size_t>(place - lone.graph.inputs.begin())];
+    }
+    std::vector<Tensor> told;
+    for (const Output& output : node.outputs) told.push_back(output.tensor);
+    std::vector<RunTensor> outputs(told.size());
+    CustomCall call{node, stream_, inputs, told, outputs, [this](uint64_t bytes) { return Allocate(bytes); }};
+    REPRISE_RETURN_IF_ERROR(custom.Run(call));
+    values.insert(values.end(), outputs.begin(), outputs.end());
+    return {};
+  }
+
+  StatusOr<RunTensor> CopyOf(const Constant& constant) {
+    RunTensor tensor{.bytes = constant.bytes.size(), .dtype = constant.dtype, .shape = constant.shape};
+    REPRISE_ASSIGN_OR_RETURN(tensor.data, Allocate(tensor.bytes));
+    std::memcpy(tensor.data, constant.bytes.data(), tensor.bytes);
+    return tensor;
   }
 
   // The stream has nothing to do: values of inputs are there.
