@@ -22,6 +22,7 @@ set(libraries
   c_sec
   fmk_parser
   exe_graph
+  ge_compiler
   ge_runner
   graph
   graph_base

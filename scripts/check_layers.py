@@ -101,6 +101,9 @@ LAYERS = {
     "facade/ge_runner": Layer(
         "libge_runner.so: the graph engine", ("base", "opdef", "runtime", "ge", "compiler", "engine"), ("ge", "graph", "exe_graph")
     ),
+    "facade/ge_compiler": Layer(
+        "libge_compiler.so: graphs compiled ahead of time", ("base", "runtime", "ge", "compiler", "engine"), ("ge", "graph")
+    ),
     "facade/aoe_tuning": Layer("libaoe_tuning.so: tuning of graphs", ("base", "runtime", "ge", "compiler", "engine"), ("ge", "graph")),
     "facade/fmk_parser": Layer("libfmk_parser.so: there to be found by the loader"),
     "facade/ascend_protobuf": Layer("libascend_protobuf.so: there to be found by the loader"),

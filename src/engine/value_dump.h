@@ -30,8 +30,8 @@ struct DumpedValue {
   bool is_input = false;
   size_t index = 0;
   int32_t dtype = -1;
-  std::vector<int64_t> shape;
-  Memory memory;
+  std::vector<int64_t> shape = {};
+  Memory memory = {};
   uint64_t bytes = 0;
 };
 
