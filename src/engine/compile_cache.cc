@@ -149,8 +149,9 @@ std::unique_ptr<compiler::Graph> CompileCache::ReadBytes(const std::string& byte
     *reason = "it is damaged";
   } else {
     auto graph = compiler::ImportBytes(*parts->model);
-    if (graph.ok()) return std::move(graph).value();
-    *reason = std::move(graph).status().detail().what;
+    Status status = graph.ok() ? compiler::Verify(**graph) : std::move(graph).status();
+    if (status.ok()) return std::move(graph).value();
+    *reason = status.detail().what;
   }
   return nullptr;
 }

@@ -17,6 +17,7 @@
 #include "compiler/graph.h"
 #include "engine/graph_state.h"
 #include "engine/options.h"
+#include "engine/shared_features.h"
 #include "engine/summary.h"
 
 namespace reprise::engine {
@@ -40,6 +41,7 @@ struct CompileSite {
   uint32_t graph = 0;
   std::string weight_folder;  ///< for constants in files; made on demand
   std::shared_ptr<Variables> variables;
+  std::shared_ptr<SharedFeatures> features;  ///< null: graphs have features of their own
   int device = 0;
 };
 

@@ -242,7 +242,8 @@ StatusOr<std::string> GraphEntry::Timeline() const {
         .Culprit(fmt::format("graph_id {}", site_.graph))
         .Hint("load or run it first");
   }
-  return TimelineOf(compiled_->optimised(), compiled_->summary().streams);
+  return TimelineOf(compiled_->optimised(), compiled_->summary().streams,
+                    compiled_->variants().front().executable->shape_cache());
 }
 
 }  // namespace reprise::engine

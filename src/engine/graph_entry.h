@@ -124,7 +124,11 @@ class GraphEntry : public std::enable_shared_from_this<GraphEntry> {
                                                            bool host_anywhere);
   StatusOr<std::vector<compiler::RunTensor>> PrepareOutputs(const compiler::Executable& executable,
                                                             std::span<const OutputTensor> outputs) const;
-  compiler::FeatureAllocator* FeaturesOf(const compiler::Executable& executable, const AllocatorPtr& allocator);
+  /// Memory between the nodes of a static graph, while the run is queued; null where the graph has its own.
+  StatusOr<std::unique_ptr<SharedFeatures::Lease>> LeaseFeatures(compiler::Executable& executable,
+                                                                 runtime::Stream& stream);
+  compiler::FeatureAllocator* FeaturesOf(const compiler::Executable& executable, const AllocatorPtr& allocator,
+                                         void* stream);
 
   const CompileSite site_;
   const std::shared_ptr<const void> identity_;

@@ -52,38 +52,33 @@ class Outputs final : public compiler::OutputAllocator {
   Status failure_;
 };
 
-// Features of shapes that were not known before, from the allocator of the stream. Lives as long as the graph.
+// Memory of runs of shapes that were not known before, from the allocator of the stream. Lives as long as the graph.
 class Features final : public compiler::FeatureAllocator {
  public:
-  explicit Features(AllocatorPtr allocator) : allocator_(std::move(allocator)) {}
+  Features(AllocatorPtr allocator, void* stream) : allocator_(std::move(allocator)), stream_(stream) {}
   void* Allocate(uint64_t bytes) override {
-    const ExternalAllocator::Block block = allocator_->Malloc(bytes);
-    if (block.handle == nullptr) return nullptr;
-    if (block.address == nullptr) {
-      allocator_->Free(block.handle);
-      return nullptr;
-    }
+    StatusOr<Memory> memory = TakeMemory(allocator_, bytes, stream_);
+    if (!memory.ok()) return nullptr;
+    void* const address = memory->address;
     MutexLock lock(mutex_);
-    blocks_[block.address] = block.handle;
-    return block.address;
+    blocks_[address] = *std::move(memory);
+    return address;
   }
   void Free(void* block) override {
-    void* handle = nullptr;
-    {
-      MutexLock lock(mutex_);
-      const auto found = blocks_.find(block);
-      if (found == blocks_.end()) return;
-      handle = found->second;
+    Memory gone;  // ends without the lock
+    MutexLock lock(mutex_);
+    if (const auto found = blocks_.find(block); found != blocks_.end()) {
+      gone = std::move(found->second);
       blocks_.erase(found);
     }
-    allocator_->Free(handle);
   }
-  const AllocatorPtr& allocator() const { return allocator_; }
+  bool Is(const AllocatorPtr& allocator, void* stream) const { return allocator_ == allocator && stream_ == stream; }
 
  private:
   const AllocatorPtr allocator_;
+  void* const stream_;
   Mutex mutex_;
-  std::map<void*, void*> blocks_ REPRISE_GUARDED_BY(mutex_);
+  std::map<void*, Memory> blocks_ REPRISE_GUARDED_BY(mutex_);
 };
 
 Status WrongCount(int number, const std::string& name, const char* what, size_t given, size_t wanted) {
@@ -187,9 +182,11 @@ Status GraphEntry::Run(runtime::Stream& stream, std::span<const InputTensor> inp
     sources.push_back({value.data, value.bytes, value.dtype, value.shape, false});
   }
   REPRISE_ASSIGN_OR_RETURN(std::vector<compiler::RunTensor> targets, PrepareOutputs(executable, outputs));
+  REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<SharedFeatures::Lease> lease, LeaseFeatures(executable, stream));
   Outputs taken(allocator, stream.handle(), results.size(), wanted);
   streams_.insert(stream.handle());
-  Status status = executable.Run(stream, {sources, targets, &taken, FeaturesOf(executable, allocator)});
+  Status status =
+      executable.Run(stream, {sources, targets, &taken, FeaturesOf(executable, allocator, stream.handle())});
   if (!status.ok()) {
     Status reason = taken.TakeFailure();
     return As(kParamInvalid, kBadInput, reason.ok() ? std::move(status) : std::move(reason));
@@ -237,14 +234,28 @@ StatusOr<std::vector<compiler::RunTensor>> GraphEntry::PrepareOutputs(const comp
   return targets;
 }
 
+StatusOr<std::unique_ptr<SharedFeatures::Lease>> GraphEntry::LeaseFeatures(compiler::Executable& executable,
+                                                                           runtime::Stream& stream) {
+  const bool has_own = site_.features == nullptr || !executable.is_static() || feature_base_ != nullptr;
+  if (has_own || executable.needs().features == 0) return std::unique_ptr<SharedFeatures::Lease>();
+  if (stream.is_capturing()) {  // what is captured keeps its memory
+    REPRISE_RETURN_IF_ERROR(executable.SetFeatures(nullptr, 0));
+    return std::unique_ptr<SharedFeatures::Lease>();
+  }
+  REPRISE_ASSIGN_OR_RETURN(SharedFeatures::Lease lease,
+                           site_.features->Begin(executable.needs().features, stream.handle()));
+  REPRISE_RETURN_IF_ERROR(executable.SetFeatures(lease.base, lease.bytes));
+  return std::make_unique<SharedFeatures::Lease>(std::move(lease));
+}
+
 compiler::FeatureAllocator* GraphEntry::FeaturesOf(const compiler::Executable& executable,
-                                                   const AllocatorPtr& allocator) {
-  if (allocator == nullptr || executable.is_static()) return nullptr;
+                                                   const AllocatorPtr& allocator, void* stream) {
+  if (executable.is_static()) return nullptr;
   for (const auto& kept : kept_) {
     auto* const known = static_cast<Features*>(kept.get());
-    if (known->allocator() == allocator) return known;
+    if (known->Is(allocator, stream)) return known;
   }
-  auto fresh = std::make_shared<Features>(allocator);
+  auto fresh = std::make_shared<Features>(allocator, stream);
   kept_.push_back(fresh);
   return fresh.get();
 }

@@ -57,7 +57,9 @@ Session::Session(uint64_t id, Interface interface, OptionMap process, OptionMap 
       set.IsSet("ge.session_device_id") ? set.Number("ge.session_device_id") : set.Number("ge.exec.deviceId");
   device_ = static_cast<int>(std::max<int64_t>(device, 0));
   compiles_in_parallel_ = set.Is("ge.AllowMultiGraphParallelCompile", "1");
-  is_policy_4_ = set.Is("ge.exec.staticMemoryPolicy", "4");
+  const std::string_view policy = set.Get("ge.exec.staticMemoryPolicy");
+  is_policy_4_ = policy == "4";
+  if (policy == "1" || policy == "2" || policy == "4") shared_features_ = std::make_shared<SharedFeatures>();
   patience_ms_ = set.Number("stream_sync_timeout");
   weight_folder_ = WeightFolder(id);
 }
@@ -119,7 +121,7 @@ Status Session::AddGraph(uint32_t graph, std::shared_ptr<compiler::Graph> model,
         .Culprit(fmt::format("graph_id {}", graph))
         .Hint("add a copy of it: AddGraphWithCopy");
   }
-  graphs_[graph] = std::make_shared<GraphEntry>(CompileSite{id_, graph, weight_folder_, variables_, device_}, std::move(model),
+  graphs_[graph] = std::make_shared<GraphEntry>(CompileSite{id_, graph, weight_folder_, variables_, shared_features_, device_}, std::move(model),
                                                 std::move(identity), std::move(set));
   return {};
 }

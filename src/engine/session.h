@@ -90,6 +90,9 @@ class Session {
   /// Values of variables, when all work that uses them is done.
   StatusOr<std::vector<HostTensor>> ReadVariables(std::span<const std::string> names);
 
+  /// Of the memory that static graphs share; 0 where they do not.
+  uint64_t shared_feature_bytes() const { return shared_features_ != nullptr ? shared_features_->bytes() : 0; }
+
   StatusOr<std::string> Timeline(uint32_t graph) const;
   /// The compiled graph as a model.
   StatusOr<std::string> CompiledModel(uint32_t graph) const;
@@ -119,6 +122,7 @@ class Session {
   int device_ = 0;
   bool compiles_in_parallel_ = false;
   bool is_policy_4_ = false;
+  std::shared_ptr<SharedFeatures> shared_features_;  ///< by ge.exec.staticMemoryPolicy
   int64_t patience_ms_ = -1;
   std::string weight_folder_;
 
