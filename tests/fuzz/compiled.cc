@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   const std::string copy(reinterpret_cast<const char*>(data), bytes);
   Read(copy);
   Read(PackCompiled(reprise::engine::AboutCompiled(Source()), copy));
-  if (const auto model = ModelOfText(copy); model.ok()) {
+  if (auto model = ModelOfText(copy); model.ok()) {
     Read(PackCompiled(reprise::engine::AboutCompiled(Source()), *model));
   }
   return 0;
