@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -61,8 +60,7 @@ class OutputAllocator {
   virtual void* Allocate(size_t index, uint64_t bytes) = 0;
 };
 
-/// Where memory of one run comes from, of shapes that were not known before: for work on the stream of the run. What is
-/// freed may be given again at once, for work behind it.
+/// Where memory of one run comes from: features of shapes that were not known before.
 class FeatureAllocator {
  public:
   virtual ~FeatureAllocator() = default;
@@ -94,14 +92,6 @@ struct PlannedBlock {
   uint64_t bytes = 0;
 };
 
-/// Plans that a graph keeps whose shapes only runs know: how often a stage found one for its shapes, made one, and
-/// dropped one for another.
-struct ShapeCache {
-  uint64_t hits = 0;
-  uint64_t misses = 0;
-  uint64_t evictions = 0;
-};
-
 /// Threads: Run is thread-safe; runs of one executable come one after another, in the order of the calls.
 class Executable {
  public:
@@ -125,8 +115,6 @@ class Executable {
   virtual std::span<const LogicalStream> logical_streams() const = 0;
   size_t streams() const { return logical_streams().size(); }
   virtual size_t events() const = 0;
-  /// Of those that are not static.
-  virtual std::optional<ShapeCache> shape_cache() const { return std::nullopt; }
   /// Of static executables.
   virtual std::vector<PlannedBlock> memory_plan() const { return {}; }
 

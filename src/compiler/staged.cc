@@ -502,8 +502,8 @@ class StagedExecutable final : public Executable {
   std::span<const std::pair<uint32_t, uint32_t>> shared() const override { return {}; }
   std::span<const LogicalStream> logical_streams() const override { return streams_.streams; }
   size_t events() const override { return 0; }
-  std::optional<ShapeCache> shape_cache() const override {
-    return ShapeCache{counts_.hits.load(), counts_.misses.load(), counts_.evictions.load()};
+  ShapeCache shape_cache() const {
+    return {counts_.hits.load(), counts_.misses.load(), counts_.evictions.load()};
   }
   Status SetConstants(void*, uint64_t) override { return NotStatic("constants"); }
   Status SetFeatures(void*, uint64_t) override { return NotStatic("features"); }
@@ -581,6 +581,11 @@ class StagedExecutable final : public Executable {
 };
 
 }  // namespace
+
+std::optional<ShapeCache> ShapeCacheOf(const Executable& executable) {
+  const auto* const staged = dynamic_cast<const StagedExecutable*>(&executable);
+  return staged != nullptr ? std::optional(staged->shape_cache()) : std::nullopt;
+}
 
 bool IsStaged(const Graph& graph) {
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "compiler/staged.h"
 #include "engine/numbers.h"
 #include "engine/warnings.h"
 
@@ -243,7 +244,7 @@ StatusOr<std::string> GraphEntry::Timeline() const {
         .Hint("load or run it first");
   }
   return TimelineOf(compiled_->optimised(), compiled_->summary().streams,
-                    compiled_->variants().front().executable->shape_cache());
+                    compiler::ShapeCacheOf(*compiled_->variants().front().executable));
 }
 
 }  // namespace reprise::engine

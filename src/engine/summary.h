@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "compiler/executable.h"
+#include "compiler/staged.h"
 
 namespace reprise::engine {
 
