@@ -236,5 +236,92 @@ TEST_F(SessionState, GE_078_MemoryPriorityNeedsNoMore) {
   }
 }
 
+TEST_F(SessionState, GE_079_GraphsOfASessionShareMemory) {
+  for (const char* const policy : {"1", "2", "4"}) {
+    Begin({}, {{"ge.exec.staticMemoryPolicy", policy}});
+    AddCompiled(1, Ladder("small", "[2, 8]"));
+    AddCompiled(2, Ladder("large", "[64, 64]"));
+    std::vector<float> expected[2];
+    const std::vector<InputTensor> inputs[] = {
+        {OnDevice(std::vector<float>(16, 0.5F), {2, 8})},
+        {OnDevice(std::vector<float>(4096, 0.25F), {64, 64})},
+    };
+    void* other = nullptr;
+    ASSERT_EQ(aclrtCreateStream(&other), ACL_SUCCESS);
+    // Small, large, small again, in turns on two streams: the results are those of the first time.
+    for (int i = 0; i < 6; ++i) {
+      const uint32_t graph = i % 2;
+      void* const stream = i % 3 == 0 ? other : stream_;
+      std::vector<OutputTensor> outputs;
+      ASSERT_EQ(Text(session_->RunOnStream(graph + 1, stream, inputs[graph], outputs)), "");
+      ASSERT_EQ(aclrtSynchronizeStream(stream), ACL_SUCCESS);
+      const std::vector<float> result = Floats(outputs[0].data, outputs[0].bytes);
+      if (expected[graph].empty()) expected[graph] = result;
+      EXPECT_EQ(result, expected[graph]);
+    }
+    EXPECT_EQ(session_->shared_feature_bytes(), (*session_->Compiled(2))->summary().needs.features);
+    EXPECT_GT(session_->shared_feature_bytes(), (*session_->Compiled(1))->summary().needs.features);
+    // Memory of the program's comes first.
+    const uint64_t before = session_->shared_feature_bytes();
+    AddCompiled(3, Ladder("own", "[128, 64]"));
+    const uint64_t bytes = (*session_->Compiled(3))->summary().feature_size();
+    ASSERT_EQ(Text(session_->UpdateFeatureBase(3, Block(bytes), bytes)), "");
+    std::vector<OutputTensor> outputs;
+    ASSERT_EQ(Text(session_->RunOnStream(3, stream_, std::vector{OnDevice(std::vector<float>(8192, 1), {128, 64})},
+                                         outputs)),
+              "");
+    Sync();
+    EXPECT_EQ(session_->shared_feature_bytes(), before);
+    outputs.clear();
+    ASSERT_EQ(aclrtDestroyStream(other), ACL_SUCCESS);
+  }
+  Begin({}, {{"ge.exec.staticMemoryPolicy", "3"}});
+  AddCompiled(1, kAddText);
+  EXPECT_EQ(session_->shared_feature_bytes(), 0U);
+}
+
+// Values between stages come from the allocator of the stream, and are back when the run is queued.
+TEST_F(SessionState, RunsOfOpenShapesUseTheAllocatorOfTheStream) {
+  const std::string text = R"(graph g
+x = Data() : float32 [?]
+n = NonZero(x)
+c = Cast(n) {dst_type = 0}
+y = Relu(c)
+return y
+)";
+  ASSERT_EQ(Text(Add(1, text, {{"ge.jit_compile", "2"}})), "");
+  const auto allocator = std::make_shared<CountingAllocator>();
+  ASSERT_EQ(session_->RegisterAllocator(stream_, allocator).code(), 0);
+  for (int i = 0; i < 3; ++i) {
+    std::vector<OutputTensor> outputs;
+    ASSERT_EQ(Text(session_->RunOnStream(1, stream_, std::vector{OnDevice({0, 2, 0, 4, 5}, {5})}, outputs)), "");
+    Sync();
+    EXPECT_THAT(Floats(outputs[0].data, outputs[0].bytes), ElementsAre(1, 3, 4));
+    EXPECT_EQ(allocator->live.size(), 1U);
+    EXPECT_GT(allocator->taken, i + 1);
+  }
+  allocator->refuses = true;
+  std::vector<OutputTensor> outputs;
+  EXPECT_THAT(Text(session_->RunOnStream(1, stream_, std::vector{OnDevice({0, 2, 0, 4, 5}, {5})}, outputs)),
+              HasSubstr("has no"));
+}
+
+TEST_F(SessionState, PlansByShapeAreCounted) {
+  ASSERT_EQ(Text(Add(1, kOpenText, {{"ge.jit_compile", "2"}})), "");
+  for (int64_t rows = 1; rows <= 66; ++rows) {
+    for (int again = 0; again < 2; ++again) {
+      std::vector<OutputTensor> outputs;
+      const std::vector<float> values(static_cast<size_t>(rows) * 3, 1);
+      ASSERT_EQ(Text(session_->RunOnStream(1, stream_, std::vector{OnDevice(values, {rows, 3})}, outputs)), "");
+    }
+  }
+  Sync();
+  auto text = session_->Timeline(1);
+  ASSERT_TRUE(text.ok());
+  const auto events = nlohmann::json::parse(*text);
+  EXPECT_EQ(events.back()["ph"], "C");
+  EXPECT_EQ(events.back()["args"], nlohmann::json::parse(R"({"hits": 66, "misses": 66, "evictions": 2})"));
+}
+
 }  // namespace
 }  // namespace reprise::engine
