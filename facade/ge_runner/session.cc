@@ -162,8 +162,7 @@ ge::Status Session::GetVariables(const std::vector<AscendString>& var_names, std
   });
 }
 ge::Status Session::RegisterCallBackFunc(const char* key, const pAscendCallBackFunc& callback) {
-  return RegisterCollector(session_id_, key,
-                           callback != nullptr ? CollectorCallback(callback) : CollectorCallback());
+  return RegisterCollector(session_id_, key, callback != nullptr ? CollectorCallback(callback) : CollectorCallback());
 }
 ge::Status Session::PaRemapped(const uint64_t /*va*/, const uint64_t /*new_pa*/, const uint64_t /*len*/) const {
   return static_cast<ge::Status>(reprise::runtime::Refuse("ge::Session::PaRemapped", engine::kParamInvalid,

@@ -145,8 +145,8 @@ class StagedRun {
     if (request_.features == nullptr || stream_.sink() != nullptr) return AllocateOwn(bytes);
     void* const block = request_.features->Allocate(bytes);
     if (block == nullptr) {
-      return Error(kOutOfDeviceMemory, fmt::format("the allocator has no {} bytes for values of graph {}", bytes,
-                                                   graph_.name))
+      return Error(kOutOfDeviceMemory,
+                   fmt::format("the allocator has no {} bytes for values of graph {}", bytes, graph_.name))
           .Culprit("the allocator of the stream")
           .Hint("let it give memory, or free what is not needed");
     }
@@ -502,9 +502,7 @@ class StagedExecutable final : public Executable {
   std::span<const std::pair<uint32_t, uint32_t>> shared() const override { return {}; }
   std::span<const LogicalStream> logical_streams() const override { return streams_.streams; }
   size_t events() const override { return 0; }
-  ShapeCache shape_cache() const {
-    return {counts_.hits.load(), counts_.misses.load(), counts_.evictions.load()};
-  }
+  ShapeCache shape_cache() const { return {counts_.hits.load(), counts_.misses.load(), counts_.evictions.load()}; }
   Status SetConstants(void*, uint64_t) override { return NotStatic("constants"); }
   Status SetFeatures(void*, uint64_t) override { return NotStatic("features"); }
   Status SetFixedFeatures(void*, uint64_t) override { return NotStatic("fixed features"); }

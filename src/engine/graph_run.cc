@@ -32,7 +32,8 @@ class Outputs final : public compiler::OutputAllocator {
       : allocator_(allocator), stream_(stream), taken_(count), visible_(visible) {}
 
   void* Allocate(size_t index, uint64_t bytes) override {
-    StatusOr<Memory> memory = TakeMemory(index < visible_ ? allocator_ : nullptr, std::max<uint64_t>(bytes, 1), stream_);
+    StatusOr<Memory> memory =
+        TakeMemory(index < visible_ ? allocator_ : nullptr, std::max<uint64_t>(bytes, 1), stream_);
     if (!memory.ok()) {
       failure_ = std::move(memory).status();
       return nullptr;
