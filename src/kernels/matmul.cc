@@ -107,9 +107,7 @@ class Product {
       const int64_t batch = unit / problem_.col_units / problem_.row_groups;
       const Matrices at = {EntryOf(a_, 2, out_, 2, batch), EntryOf(b_, 2, out_, 2, batch),
                            EntryOf(out_, 2, out_, 2, batch)};
-      // Neighbours as one, but where the sums of a single unit are kept.
-      const int64_t units =
-          problem_.way == Way::kTiles ? std::min(range.end - unit, problem_.col_units - first) : int64_t{1};
+      const int64_t units = std::min({range.end - unit, problem_.col_units - first, problem_.most_units});
       const int64_t n0 = first * problem_.unit_cols;
       const int64_t cols = std::min(units * problem_.unit_cols, problem_.n - n0);
       if (problem_.way == Way::kTiles) {

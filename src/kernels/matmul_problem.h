@@ -36,10 +36,12 @@ inline constexpr int64_t kLines = 8;
 
 /// Up to so many rows the right operand is read where it lies, once: packing it would cost more than it saves.
 inline constexpr int64_t kFewRows = 16;
-// Columns of a work item then, by layout; rows are read in long runs, longer where c is a single row.
+/// Columns of a work item then, by layout.
 inline constexpr int64_t kStreamByColumns = 64;
-inline constexpr int64_t kStreamByRows = 1024;
-inline constexpr int64_t kStreamByRowsOfOne = 2048;
+inline constexpr int64_t kStreamByRows = 256;
+/// Columns of rows that are read as one run, more where c is a single row: multiples of those of a work item.
+inline constexpr int64_t kLongRun = 1024;
+inline constexpr int64_t kLongRunOfOne = 2048;
 /// Depth at a time, for columns that are contiguous in it. By rows it is kBlockDepth.
 inline constexpr int64_t kStreamDepth = 4096;
 
@@ -68,18 +70,20 @@ inline bool IsStreamed(DType compute, DType right) {
   }
 }
 
-/// Work items of tiles are kUnitCols columns of a group of rows; neighbours are run as one.
+/// Work items are some columns of a group of rows; neighbours are run as one.
 struct Problem {
   TensorRef a, b, out;
+  bool is_prepared;
   bool is_turned;  ///< out^T = b^T x a^T is computed, whose left operand has few rows
   int64_t m, n, k, batch;
   Way way = Way::kTiles;
   int64_t unit_cols = kUnitCols;
+  int64_t most_units = INT64_MAX;  ///< that are run as one
   int64_t group_rows;
   int64_t row_groups, col_units;
 
-  Problem(const TensorRef& left, const TensorRef& right, DType compute, const TensorRef& result, bool is_prepared)
-      : a(left), b(right), out(result) {
+  Problem(const TensorRef& left, const TensorRef& right, DType compute, const TensorRef& result, bool prepared)
+      : a(left), b(right), out(result), is_prepared(prepared) {
     const int64_t rows = out.sizes[out.rank - 2];
     const int64_t cols = out.sizes[out.rank - 1];
     is_turned = cols < rows && cols <= kFewRows && !is_prepared;
@@ -97,9 +101,11 @@ struct Problem {
       if (b.strides[b.rank - 2] == 1 || k == 1) {
         way = Way::kColumns;
         unit_cols = kStreamByColumns;
+        most_units = 1;
       } else if (b.strides[b.rank - 1] == 1 || n == 1) {
         way = Way::kRows;
-        unit_cols = m == 1 ? kStreamByRowsOfOne : kStreamByRows;
+        unit_cols = kStreamByRows;
+        most_units = (m == 1 ? kLongRunOfOne : kLongRun) / kStreamByRows;
       }
     }
     // Groups of about the same size, so that work items are.
@@ -124,11 +130,11 @@ struct Layout {
       const int64_t depth = std::min(p.k, kBlockDepth);
       c_stride = RoundUp(std::min(p.n, kBlockCols), width);
       left = RoundUp(p.group_rows * kLeftStride, 16);
-      right = RoundUp(RoundUp(std::min(p.n, kPackCols), width) * depth, 16);
+      right = p.is_prepared ? 0 : RoundUp(RoundUp(std::min(p.n, kPackCols), width) * depth, 16);
       c = RoundUp(p.group_rows * c_stride, 16);
       line = kLines * kBlockDepth;
     } else {
-      c_stride = RoundUp(std::min(p.n, p.unit_cols), 16);
+      c_stride = RoundUp(std::min(p.n, p.unit_cols * p.most_units), 16);
       left_stride = RoundUp(std::min(p.k, p.way == Way::kColumns ? kStreamDepth : kBlockDepth), 16);
       left = p.m * left_stride;
       c = p.m * c_stride;

@@ -332,10 +332,12 @@ HWY_ATTR void DoubleBlock(LeftRows<double> left, RightPanels<double> right, doub
 HWY_ATTR void FloatByColumns(const StreamBlock<float, float>& block) { ByColumns(block); }
 HWY_ATTR void HalfByColumns(const StreamBlock<float, Half>& block) { ByColumns(block); }
 HWY_ATTR void BFloat16ByColumns(const StreamBlock<float, BFloat16>& block) { ByColumns(block); }
+HWY_ATTR void Int8ByColumns(const StreamBlock<float, int8_t>& block) { ByColumns(block); }
 HWY_ATTR void DoubleByColumns(const StreamBlock<double, double>& block) { ByColumns(block); }
 HWY_ATTR void FloatByRows(const StreamBlock<float, float>& block) { ByRows(block); }
 HWY_ATTR void HalfByRows(const StreamBlock<float, Half>& block) { ByRows(block); }
 HWY_ATTR void BFloat16ByRows(const StreamBlock<float, BFloat16>& block) { ByRows(block); }
+HWY_ATTR void Int8ByRows(const StreamBlock<float, int8_t>& block) { ByRows(block); }
 HWY_ATTR void DoubleByRows(const StreamBlock<double, double>& block) { ByRows(block); }
 
 }  // namespace HWY_NAMESPACE
@@ -352,10 +354,12 @@ HWY_EXPORT(DoubleBlock);
 HWY_EXPORT(FloatByColumns);
 HWY_EXPORT(HalfByColumns);
 HWY_EXPORT(BFloat16ByColumns);
+HWY_EXPORT(Int8ByColumns);
 HWY_EXPORT(DoubleByColumns);
 HWY_EXPORT(FloatByRows);
 HWY_EXPORT(HalfByRows);
 HWY_EXPORT(BFloat16ByRows);
+HWY_EXPORT(Int8ByRows);
 HWY_EXPORT(DoubleByRows);
 HWY_EXPORT(TransposeBlock);
 
@@ -375,10 +379,12 @@ void MultiplyBlock(LeftRows<double> left, RightPanels<double> right, double* c, 
 void MultiplyByColumns(const StreamBlock<float, float>& block) { HWY_DYNAMIC_DISPATCH(FloatByColumns)(block); }
 void MultiplyByColumns(const StreamBlock<float, Half>& block) { HWY_DYNAMIC_DISPATCH(HalfByColumns)(block); }
 void MultiplyByColumns(const StreamBlock<float, BFloat16>& block) { HWY_DYNAMIC_DISPATCH(BFloat16ByColumns)(block); }
+void MultiplyByColumns(const StreamBlock<float, int8_t>& block) { HWY_DYNAMIC_DISPATCH(Int8ByColumns)(block); }
 void MultiplyByColumns(const StreamBlock<double, double>& block) { HWY_DYNAMIC_DISPATCH(DoubleByColumns)(block); }
 void MultiplyByRows(const StreamBlock<float, float>& block) { HWY_DYNAMIC_DISPATCH(FloatByRows)(block); }
 void MultiplyByRows(const StreamBlock<float, Half>& block) { HWY_DYNAMIC_DISPATCH(HalfByRows)(block); }
 void MultiplyByRows(const StreamBlock<float, BFloat16>& block) { HWY_DYNAMIC_DISPATCH(BFloat16ByRows)(block); }
+void MultiplyByRows(const StreamBlock<float, int8_t>& block) { HWY_DYNAMIC_DISPATCH(Int8ByRows)(block); }
 void MultiplyByRows(const StreamBlock<double, double>& block) { HWY_DYNAMIC_DISPATCH(DoubleByRows)(block); }
 
 void Transpose(const float* src, int64_t src_stride, int64_t rows, int64_t cols, float* dst, int64_t dst_stride) {

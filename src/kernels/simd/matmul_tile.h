@@ -66,12 +66,14 @@ struct StreamBlock {
 void MultiplyByColumns(const StreamBlock<float, float>& block);
 void MultiplyByColumns(const StreamBlock<float, Half>& block);
 void MultiplyByColumns(const StreamBlock<float, BFloat16>& block);
+void MultiplyByColumns(const StreamBlock<float, int8_t>& block);
 void MultiplyByColumns(const StreamBlock<double, double>& block);
 
 /// Rows do: element (k, j) at right[k * right_stride + j]. One chain. \pre not `accumulates`.
 void MultiplyByRows(const StreamBlock<float, float>& block);
 void MultiplyByRows(const StreamBlock<float, Half>& block);
 void MultiplyByRows(const StreamBlock<float, BFloat16>& block);
+void MultiplyByRows(const StreamBlock<float, int8_t>& block);
 void MultiplyByRows(const StreamBlock<double, double>& block);
 
 /// dst[j * dst_stride + i] = src[i * src_stride + j] for i < rows, j < cols.

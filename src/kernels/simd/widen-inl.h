@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Vectors of float32 from memory that holds float32, float16 or bfloat16. Included once for each instruction set.
+// Vectors of float32 from memory that holds float32, float16, bfloat16 or int8. Included once for each instruction set.
 #if defined(REPRISE_KERNELS_SIMD_WIDEN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef REPRISE_KERNELS_SIMD_WIDEN_INL_H_
 #undef REPRISE_KERNELS_SIMD_WIDEN_INL_H_
@@ -37,6 +37,14 @@ HWY_INLINE HWY_ATTR hwy::HWY_NAMESPACE::Vec<D> Widen(D d, const Half* from) {
   for (size_t i = 0; i < hn::Lanes(d); ++i) values[i] = static_cast<float>(from[i]);
   return hn::Load(d, values);
 #endif
+}
+
+template <class D>
+HWY_INLINE HWY_ATTR hwy::HWY_NAMESPACE::Vec<D> Widen(D d, const int8_t* from) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Rebind<int8_t, D> bytes;
+  const hn::Rebind<int32_t, D> words;
+  return hn::ConvertTo(d, hn::PromoteTo(words, hn::LoadU(bytes, from)));
 }
 
 }  // namespace HWY_NAMESPACE
