@@ -15,7 +15,6 @@ from torchair._acl_concrete_graph.results import Pool, Results
 from torchair._acl_concrete_graph.settings import Settings
 from torchair._acl_concrete_graph.static_kernel import StaticKernels
 from torchair._acl_concrete_graph.updatable import Updater
-from torchair._acl_concrete_graph.weak import LazyMessage
 from torchair.core.utils import logger
 
 __all__ = ["AclGraph", "AclGraphCacheInfo"]
@@ -65,7 +64,7 @@ class _Record:
     """One captured graph."""
 
     key: str
-    title: str
+    name: str  # of the compiled function
     graph: typing.Any
     results: Results
     state: typing.Any  # of the pool, after the capture
@@ -75,6 +74,10 @@ class _Record:
     limits: tuple
     captured: list  # operators that replays update
     done: typing.Any = None  # event: the last replay is over
+    number: int = 0  # of the last replay
+
+    def title(self):
+        return f"replay {self.number} of {self.name} (key {self.key})"
 
 
 class AclGraph:
@@ -304,7 +307,7 @@ class AclGraph:
         del statics, values
         return _Record(
             key=key,
-            title=LazyMessage(self._title, key),
+            name=self.name,
             graph=graph,
             results=results,
             state=self._pool.state() if self._pool.is_shared else None,
@@ -314,9 +317,6 @@ class AclGraph:
             limits=limits,
             captured=captured,
         )
-
-    def _title(self, key):
-        return f"replay {self._replays} of {self._short_title(key)}"
 
     def _fall_back(self):
         limit = self.settings.static_capture_size_limit
@@ -347,6 +347,7 @@ class AclGraph:
     def _replay(self, record, args):
         record.graph.replay()
         self._replays += 1
+        record.number = self._replays
         if not record.captured or not self._updater:
             return
         self._updater.update(record.captured, args, record.done)

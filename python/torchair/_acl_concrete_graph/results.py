@@ -28,6 +28,7 @@ class Results:
         self.held = []  # the tensors while this graph was the last to run, else None
         self.weak = []  # the same
         self.alive = []  # StorageWeakRef by storage
+        self.owns = True  # its memory: no other graph has run there since
         inputs = {}
         for index, each in enumerate(statics):
             if _is_npu(each) and each.numel():
@@ -68,6 +69,7 @@ class Results:
 
     def hold(self, tensors):
         self.held = tensors
+        self.owns = True
         self.weak = [WeakRef(tensor) for tensor in tensors]
         found = {}
         for (number, *_), tensor in zip(self.tensors, tensors):
@@ -146,8 +148,9 @@ class Pool:
         """
         stale = []
         for record in records:
-            for storage in record.results.living_storages():
-                stale.append((storage, record))
+            if record.results.owns:
+                stale += [(storage, record) for storage in record.results.living_storages()]
+            record.results.owns = False
         _C._npu_setCheckpointPoolState(self.device.index, self.original, [storage for storage, _ in stale], [])
         if stale:
             self._warn([record for _, record in stale], by)
@@ -155,7 +158,7 @@ class Pool:
             for storage, record in stale:
                 _C._npu_setStorageError(
                     storage,
-                    f"this tensor is a result of {record.title}, and {by} has overwritten it: captured graphs of one "
+                    f"this tensor is a result of {record.title()}, and {by} has overwritten it: captured graphs of one "
                     "compiled function share memory. Use or clone() results before the next call, or compile with "
                     "config.debug.aclgraph.enable_output_clone = True (npugraph_ex: clone_output), or with "
                     "disable_mempool_reuse_in_same_fx = True. REPRISE_TORCHAIR_STALE=warn lets such reads pass",
@@ -167,7 +170,7 @@ class Pool:
             return
         self._warned = True
         warnings.warn(
-            f"results of {records[0].title} that the program still holds may be overwritten by {by}: drop them before, or "
+            f"results of {records[0].title()} that the program still holds may be overwritten by {by}: drop them before, or "
             "set enable_output_clone (npugraph_ex: clone_output)",
             stacklevel=5,
         )
@@ -180,10 +183,10 @@ class Pool:
             storages = results.living_storages()
             for storage in storages:
                 _C._npu_clearStorageError(storage)
-            logger.debug("no need to reconstruct output tensors for %s", record.title)
+            logger.debug("no need to reconstruct output tensors for %s", record.title())
         else:
             tensors, storages = results.rebuild(self.device)
-            logger.debug("After reconstructing fx_graph %s: %s output tensors", record.title, len(tensors))
+            logger.debug("After reconstructing fx_graph %s: %s output tensors", record.title(), len(tensors))
         _C._npu_setCheckpointPoolState(self.device.index, record.state, [], storages)
         results.hold(tensors)
         return tensors
