@@ -9,13 +9,14 @@ import warnings
 import torch
 import torch_npu
 from torch._dynamo.utils import counters
-from torchair._acl_concrete_graph import progress, tables
+from torchair._acl_concrete_graph import dump_files, progress
 from torchair._acl_concrete_graph.inputs import Inputs
 from torchair._acl_concrete_graph.results import Pool, Results
 from torchair._acl_concrete_graph.settings import Settings
 from torchair._acl_concrete_graph.static_kernel import StaticKernels
 from torchair._acl_concrete_graph.updatable import Updater
 from torchair.core.utils import logger
+from torchair.ops import _tables as tables
 
 __all__ = ["AclGraph", "AclGraphCacheInfo"]
 
@@ -102,6 +103,7 @@ class AclGraph:
         self._info = None
         self._is_training = False
         self._kernels = None
+        self.dump_folder = None  # where to a picture of each captured graph is written
 
     # ---- What others ask ----
 
@@ -295,6 +297,8 @@ class AclGraph:
                 statics = self._inputs.statics(args)
                 values = self._forward(*statics, node_info=captured, is_capturing=True)
         values = list(values) if isinstance(values, (list, tuple)) else [values]
+        if self.dump_folder is not None:
+            dump_files.write_capture(graph, self.dump_folder, info.fx_graph_name)
         graph._forget_uses()  # what lies outside is compared with the inputs of each call
         if captured:
             graph._set_waits_for_update(True)

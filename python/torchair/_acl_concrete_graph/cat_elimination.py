@@ -3,10 +3,10 @@
 import operator
 
 import torch
-from torchair._acl_concrete_graph import ops  # noqa: F401  the operators of scopes
 from torchair._acl_concrete_graph.sizes import SizeNodes
 from torchair._fx_passes.labels import is_scope_enter, is_scope_exit
 from torchair.core.utils import logger
+from torchair.ops import _air  # noqa: F401  torch.ops.air
 
 aten = torch.ops.aten
 

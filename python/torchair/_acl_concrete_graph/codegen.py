@@ -7,8 +7,8 @@ import operator
 import torch
 from torchair._acl_concrete_graph import updatable
 from torchair._acl_concrete_graph.multi_stream import _stream_ids
-from torchair._acl_concrete_graph.tables import CURRENT
 from torchair._fx_passes.labels import STREAM_LABEL, is_scope_enter, is_scope_exit, scope_attributes, stream_labels
+from torchair.ops._tables import CURRENT
 
 _INDENT = "    "
 
@@ -22,8 +22,9 @@ import torch_npu
 import torchair
 from torch import device, inf, nan
 from torch._dynamo.testing import rand_strided
-from torchair._acl_concrete_graph import tables, updatable
+from torchair._acl_concrete_graph import updatable
 from torchair._acl_concrete_graph.acl_graph import AclGraph, AclGraphCacheInfo
+from torchair.ops import _tables as tables
 
 assert_size_stride = torch._C._dynamo.guards.assert_size_stride
 '''

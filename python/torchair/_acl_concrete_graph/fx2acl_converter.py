@@ -3,11 +3,20 @@
 import operator
 
 import torch
-from torchair._acl_concrete_graph import cat_elimination, codegen, dump_files, multi_stream, ops, reinplace, updatable
+from torchair._acl_concrete_graph import (
+    cat_elimination,
+    codegen,
+    dump_files,
+    explain,
+    multi_stream,
+    reinplace,
+    updatable,
+)
 from torchair._acl_concrete_graph.acl_graph import AclGraph, AclGraphCacheInfo, check_pool
 from torchair._fx_passes.runner import PassRunner
 from torchair.core._concrete_graph import ConcreteGraph
 from torchair.core.utils import logger
+from torchair.ops import _air  # noqa: F401  torch.ops.air
 
 __all__ = ["AclConcreteGraph", "key_inputs", "mutated_inputs", "settings_of"]
 
@@ -86,6 +95,7 @@ class AclConcreteGraph(ConcreteGraph):
         self._rules = {}
         self._parameters = ()
         self.source = None
+        self.acl_graph = None
         self.changes = {}  # by pass: in how many places it changed the graph
 
     def build(self, gm, example_inputs, phase):
@@ -98,10 +108,10 @@ class AclConcreteGraph(ConcreteGraph):
             and (isinstance(value, torch.nn.Parameter) or getattr(value, "_torchair_is_parameter", False))
         )
 
-    def optimize(self, dump=None):
+    def optimize(self):
         """The passes of captured graphs, in their order."""
         gm = self._gm
-        runner = PassRunner(gm, dump)
+        runner = PassRunner(gm, None if self.files is None else self.files.after)
         self._check_waits(gm)
         options = self.config.debug.aclgraph
         if options.remove_cat_ops:
@@ -126,6 +136,7 @@ class AclConcreteGraph(ConcreteGraph):
         runner.finish("npugraph_ex")
         self._describe(gm, events)
         self._check_super_kernels()
+        self.dump("optimized")
 
     @staticmethod
     def _check_waits(gm):
@@ -182,11 +193,16 @@ class AclConcreteGraph(ConcreteGraph):
     def runner(self):
         source = self.codegen()
         if source is None:
-            kernel = self._live()
+            kernel = self.acl_graph = self._live()
         else:
+            if self.files is not None:
+                self.files.write("output_code.py", source)
             module = {"__name__": f"torchair_{self.name}"}
             exec(compile(source, f"<{self.name}>", "exec"), module)  # noqa: S102  made above
-            kernel = module["kernel"]
+            kernel, self.acl_graph = module["kernel"], module["acl_graph"]
+        if self.files is not None:
+            self.acl_graph.dump_folder = self.files.folder
+        explain.note(self)
 
         def run(args):
             values = list(args)
@@ -275,5 +291,3 @@ def _aliases(gm):
             found[index] = inputs[memory.key(node)]
     return found
 
-
-assert ops  # registers the operators that graphs hold

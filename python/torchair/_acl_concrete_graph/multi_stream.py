@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scopes on streams of their own: events before and behind them, and for tensors that others wait for."""
 import torch
-from torchair._acl_concrete_graph import ops  # noqa: F401
 from torchair._fx_passes.labels import STREAM_LABEL, is_scope_enter, scope_attributes, scopes
+from torchair.ops import _air  # noqa: F401  torch.ops.air
 
 air = torch.ops.air
 

@@ -3,9 +3,9 @@
 import itertools
 
 import torch
-from torchair._acl_concrete_graph import ops  # noqa: F401  torch.ops.air
-from torchair._acl_concrete_graph.tables import CURRENT
 from torchair._fx_passes.labels import STREAM_LABEL
+from torchair.ops import _air  # noqa: F401  torch.ops.air
+from torchair.ops._tables import CURRENT
 
 air = torch.ops.air
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events and streams by name: what the operators of ``ops.py`` mean while they run."""
+"""Events and streams by name: what the operators of ``_air.py`` mean while they run."""
 import contextlib
 import functools
 import threading
@@ -16,24 +16,45 @@ _tagged_streams = {}  # by tag: of npu_record_tagged_stream
 # ---- Events ----
 
 
+class TaggedEvent:
+    """An event with a name."""
+
+    def __init__(self, tag):
+        self.tag = tag
+        self.event = torch.npu.Event()
+
+    def record(self, stream=None):
+        self.event.record(stream)
+
+    def wait(self, stream=None):
+        self.event.wait(stream)
+
+    def query(self):
+        return self.event.query()
+
+    def synchronize(self):
+        self.event.synchronize()
+
+    def __repr__(self):
+        return f"<torchair event {self.tag!r}>"
+
+
 def create_user_event(tag):
     if not isinstance(tag, str):
         raise TypeError(f"the tag of an event must be a str, not {type(tag).__name__}")
     with _lock:
         if tag in _user_events:
             raise ValueError(f"there is an event with the tag {tag!r} already: tags name one event in the whole process")
-        event = _user_events[tag] = torch.npu.Event()
-        event._torchair_tag = tag
+        event = _user_events[tag] = TaggedEvent(tag)
     return event
 
 
 def tag_of(event):
-    tag = getattr(event, "_torchair_tag", None)
-    if tag is None or _user_events.get(tag) is not event:
+    if not isinstance(event, TaggedEvent):
         raise ValueError(
             f"{event!r} was not made by torchair.ops.npu_create_tagged_event: compiled functions know only such events"
         )
-    return tag
+    return event.tag
 
 
 def add_events(names):

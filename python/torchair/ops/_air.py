@@ -8,7 +8,8 @@ import threading
 
 import torch
 from torch.fx.node import has_side_effect
-from torchair._acl_concrete_graph import tables
+from torchair.ops import _tables as tables
+from torchair.ops._print import run_print
 
 _SCHEMAS = (
     "scope_enter(str[] keys, str[] values, bool need_execute=False) -> ()",
@@ -23,6 +24,8 @@ _SCHEMAS = (
     "bool created_inside=False) -> ()",
     "tagged_stream_wait_stream(str stream_id, str device_index, str device_type, str other_id, str other_index, "
     "str other_type) -> ()",
+    "npu_print(Tensor[] tensors, str template, int summarize_size, bool tensor_detail) -> ()",
+    "wait_tensor(Tensor x, Tensor dependency) -> Tensor",
     "record_tagged_stream(Tensor input, str tag) -> ()",
     "record_tagged_stream_(Tensor(a!) input, str tag) -> ()",
     "record_tagged_on_stream(Tensor input, str stream_id, str device_index, str device_type) -> ()",
@@ -55,11 +58,22 @@ def _nothing(*args, **kwargs):
     pass
 
 
+def _refuse_wait(x, dependency):
+    raise NotImplementedError(
+        "npu_wait_tensor orders operators of graphs of the engine (mode max-autotune) and does nothing elsewhere; use "
+        "ops.record() and ops.wait() in captured graphs"
+    )
+
+
+_FAKES = {"record": lambda *, device=None: torch.empty(0, device=device), "wait_tensor": lambda x, dependency: torch.empty_like(x)}
+
 _RUN = {
     "scope_enter": _scope_enter,
     "scope_exit": _scope_exit,
     "record": _record,
     "wait": _nothing,
+    "npu_print": run_print,
+    "wait_tensor": _refuse_wait,
     "tagged_event_record": tables.event_record,
     "tagged_event_wait": tables.event_wait,
     "tagged_event_record_on_stream": tables.event_record_on_stream,
@@ -79,8 +93,8 @@ def _define():
         # Without tensors the key that picks a device is asked; with tensors, that of the device.
         for key in ("BackendSelect", "PrivateUse1", "CPU") if name != "record" else ("CompositeExplicitAutograd",):
             library.impl(name, _RUN[name], key)
-        torch.library.register_fake(f"air::{name}", _record if name == "record" else _nothing, lib=library)
-        if name != "record":
+        torch.library.register_fake(f"air::{name}", _FAKES.get(name, _nothing), lib=library)
+        if name not in _FAKES:
             has_side_effect(getattr(torch.ops.air, name).default)
 
 
