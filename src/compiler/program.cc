@@ -120,7 +120,7 @@ void Program::PlaceRegions(const Lowered& lowered) {
     if (storage.kind == Storage::Kind::kInput) input_bytes_[storage.index] = storage.bytes;
     if (storage.kind == Storage::Kind::kOutput) output_bytes_[storage.index] = storage.bytes;
     if (region >= kFirstInputRegion) region_bytes[region] = storage.bytes;
-    if (storage.kind == Storage::Kind::kConstant) constants_.push_back(storage);
+    if (storage.kind == Storage::Kind::kConstant && storage.end != 0) constants_.push_back(storage);
     if (storage.kind == Storage::Kind::kFeature && storage.end != 0) features_.push_back(storage);
   }
   uint64_t at = uint64_t{1} << 44;
