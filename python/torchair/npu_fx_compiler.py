@@ -2,7 +2,6 @@
 """From torch.compile to a compiled graph: the backend, and the compiler of FX graphs behind AOT autograd."""
 import copy
 import itertools
-import os
 import warnings
 
 import torch
@@ -11,6 +10,7 @@ from torch._functorch.partitioners import default_partition
 
 from torchair import _fx_passes
 from torchair._errors import pretty
+from torchair._utils import debug_files
 from torchair._utils.decompositions import decompositions_of
 from torchair._utils.one_time import patch_torch
 from torchair.configs.compiler_config import CompilerConfig
@@ -95,7 +95,10 @@ class _FxCompiler:
         gm = copy.deepcopy(gm)
         graph = _graph_class(config)(name, config)
         logger.debug("compiling %s (%s) with %s nodes", name, self.phase, len(gm.graph.nodes))
-        _fx_passes.optimize(gm, example_inputs, config)
+        graph.files = files = debug_files.phase(self.phase)
+        if files is not None:
+            files.begin(gm)
+        _fx_passes.optimize(gm, example_inputs, config, None if files is None else files.after)
         graph.build(gm, example_inputs, self.phase)
         graph.dump("original")
         graph.optimize()
@@ -163,6 +166,7 @@ def get_npu_backend(*, compiler_config=None, custom_decompositions=None):
     config = _config_of(compiler_config)
     _warn_of_mode(config)
     patch_torch()
+    debug_files.open_log()
 
     def npu_backend(gm, example_inputs, **kwargs):
         return compile_with_aot(gm, example_inputs, config, custom_decompositions, kwargs.get("options"))
@@ -177,10 +181,7 @@ def compile_with_aot(gm, example_inputs, config, custom_decompositions=None, opt
     if options:
         config.take_options(options)
     _check_send_recv(gm, config)
-    if os.environ.get("TORCH_COMPILE_DEBUG") == "1":
-        from torchair._utils import debug_files
-
-        debug_files.begin_model(gm)
+    debug_files.begin_model(gm)
     if config.captures():
         from torchair._acl_concrete_graph import replace_stream_event
 

@@ -9,6 +9,7 @@ class ConcreteGraph(abc.ABC):
     def __init__(self, name, config):
         self.name = name
         self.config = config
+        self.files = None  # PhaseFiles of TORCH_COMPILE_DEBUG
 
     @abc.abstractmethod
     def build(self, gm, example_inputs, phase):
