@@ -148,7 +148,7 @@ class GeConcreteGraph(ConcreteGraph):
 
     def _call(self, node, args, kwargs, meta):
         target = node.target
-        if _is_empty(meta) and not any(name in str(target) for name in _KEPT_EMPTY) and not _writes(target):
+        if _is_empty(meta) and getattr(target, "namespace", "") != "air" and not any(name in str(target) for name in _KEPT_EMPTY) and not _writes(target):
             from torchair._ge_concrete_graph.ge_apis import Const
 
             self.graph.has_empty = True

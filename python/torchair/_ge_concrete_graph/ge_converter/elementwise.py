@@ -18,7 +18,7 @@ _UNARY = {
     "sinh": "Sinh", "cosh": "Cosh", "asin": "Asin", "acos": "Acos", "atan": "Atan", "asinh": "Asinh", "acosh": "Acosh",
     "atanh": "Atanh", "erf": "Erf", "erfinv": "Erfinv", "expm1": "Expm1", "sign": "Sign", "sgn": "Sign", "log1p": "Log1p",
     "relu": "Relu", "sigmoid": "Sigmoid", "silu": "Swish", "mish": "Mish", "hardswish": "HardSwish",
-    "hardsigmoid": "HardSigmoid", , "square": "Square", "log_sigmoid": None,
+    "hardsigmoid": "HardSigmoid", "square": "Square", "log_sigmoid": None,
 }
 _COMPARE = {"eq": "Equal", "ne": "NotEqual", "gt": "Greater", "ge": "GreaterEqual", "lt": "Less", "le": "LessEqual"}
 _WHOLE = {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool}
