@@ -109,7 +109,7 @@ LAYERS = {
     "facade/ascend_protobuf": Layer("libascend_protobuf.so: there to be found by the loader"),
     "facade/atb": Layer("libatb.so: operations of the transformer library", ("base", "kernels", "runtime", "ops"), ("acl", "atb")),
     "facade/ascend_hal": Layer("libascend_hal.so: what profilers ask of a driver", ("base", "runtime")),
-    "python/csrc": Layer("torch_npu._C: the PyTorch layer, over the public interfaces alone", (), ("reprise", "acl")),
+    "python/csrc": Layer("torch_npu._C: the PyTorch layer, over the public interfaces alone; torchair/: graphs of the engine", (), ("reprise", "acl", "ge", "graph", "exe_graph")),
 }
 
 
