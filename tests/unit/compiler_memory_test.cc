@@ -76,7 +76,8 @@ Floats ProductOf(const Floats& x, const Floats& weight, bool transposed) {
   Floats product(8 * 24, 0.0f);
   for (size_t i = 0; i < 8; ++i) {
     for (size_t j = 0; j < 24; ++j) {
-      for (size_t k = 0; k < 40; ++k) product[i * 24 + j] += x[i * 40 + k] * weight[transposed ? j * 40 + k : k * 24 + j];
+      for (size_t k = 0; k < 40; ++k)
+        product[i * 24 + j] += x[i * 40 + k] * weight[transposed ? j * 40 + k : k * 24 + j];
     }
   }
   return product;
@@ -95,8 +96,8 @@ TEST_F(CompilerMemory, WeightsOfProductsAreThereOnceInTheFormThatKernelsRead) {
     for (const float value : weight) numbers += (numbers.empty() ? "" : ", ") + std::to_string(static_cast<int>(value));
     const std::string shape = transposed ? "[24, 40]" : "[40, 24]";
     const std::string flag = transposed ? "true" : "false";
-    const std::string graph = "graph g\nx = Data() : float32 [8, 40]\nw = Const() : float32 " + shape + " = " + numbers +
-                              "\na = MatMulV2(x1 = x, x2 = w) {transpose_x2 = " + flag + "}\n" +
+    const std::string graph = "graph g\nx = Data() : float32 [8, 40]\nw = Const() : float32 " + shape + " = " +
+                              numbers + "\na = MatMulV2(x1 = x, x2 = w) {transpose_x2 = " + flag + "}\n" +
                               "b = Neg(x)\nc = MatMulV2(x1 = b, x2 = w) {transpose_x2 = " + flag + "}\n";
     EXPECT_OK(Compile(graph + "return a, c\n"));
     EXPECT_EQ(executable_->needs().constants, rounded(form)) << "one form for both, nothing else";
@@ -117,8 +118,9 @@ TEST_F(CompilerMemory, WeightsOfProductsAreThereOnceInTheFormThatKernelsRead) {
 
 // Few rows read a weight as it is; a weight that is an input may change.
 TEST_F(CompilerMemory, WeightsThatAreNoConstantsOrForFewRowsStayAsTheyAre) {
-  EXPECT_OK(Compile("graph g\nx = Data() : float32 [8, 2]\nw = Data() : float32 [2, 16]\ny = MatMulV2(x1 = x, x2 = w)\n"
-                    "return y\n"));
+  EXPECT_OK(
+      Compile("graph g\nx = Data() : float32 [8, 2]\nw = Data() : float32 [2, 16]\ny = MatMulV2(x1 = x, x2 = w)\n"
+              "return y\n"));
   Floats rows(32, 1.0f);
   const RunTensor w = In(rows, {2, 16});
   const RunTensor x = In(Floats(16, 1.0f), {8, 2});
