@@ -73,7 +73,6 @@ Ladder MakeLadder(SmallFloat type) {
     float value = Decode(type, bits);
     // As if the numbers went on: what is nearer to the next one is too large.
     if (type == SmallFloat::kFloat8E5M2 && bits == 0x7c) value = 65536;
-    if (type == SmallFloat::kFloat8E4M3 && bits == 0x7f) value = 480;
     if (type == SmallFloat::kHiFloat8 && bits == 0x6f) value = 49152;
     if (std::isnan(value)) continue;
     steps[static_cast<size_t>(out.count++)] = {value, static_cast<uint8_t>(bits)};

@@ -2,14 +2,12 @@
 //
 // Floating point numbers of 8 bits: types of storage, which convert and are moved, and in which nothing is computed.
 //
-//   float8_e4m3fn, float8_e5m2   as the Open Compute Project has them: four (five) bits of exponent, no infinity in the
-//                                first. To nearest, even at half; what is too large becomes NaN (infinity).
-//   float8_e8m0                  a power of two from 2^-127 to 2^127, 255 is NaN. To nearest, up at half; signs get
-//   lost. hifloat8                     as its authors published it: a prefix code says how many bits the exponent has,
-//   0 to 4,
-//                                so that numbers around 1 have three bits behind the point, and those from 2^8 on one.
-//                                2^-22 to 2^15 in magnitude. To nearest, away from 0 at half; what is too large becomes
-//                                infinity.
+// - float8_e4m3fn, float8_e5m2: as the Open Compute Project has them, with four (five) bits of exponent, the first
+//   without an infinity. To nearest, even at half; what is too large becomes 448 (infinity).
+// - float8_e8m0: a power of two from 2^-127 to 2^127, 255 is NaN. To nearest, up at half; signs get lost.
+// - hifloat8: as its authors published it. A prefix code says how many bits the exponent has, 0 to 4, so that numbers
+//   around 1 have three bits behind the point, and those from 2^8 on one. 2^-22 to 2^15 in magnitude. To nearest, away
+//   from 0 at half; what is too large becomes infinity.
 #pragma once
 
 #include <cstdint>
