@@ -600,6 +600,20 @@ TEST(Passes, MarkersDropoutsAndAssertsGo) {
              "text = Data() : string []\n"
              "print = PrintV2(text)\n"
              "return a after (p, x)\n");
+  ExpectPass("PrintPass",
+             "graph g\n"
+             "x = Data() : float32 [4]\n"
+             "text = StringFormat(x, x) {summarize = 2, template = \"a %s b %s\"}\n"
+             "print = PrintV2(text) {output_stream = \"stdout\"} after (x)\n"
+             "a = Abs(x)\n"
+             "return a after (print)\n",
+             "graph g\n"
+             "x = Data() : float32 [4]\n"
+             "print_1 = FormatAndPrint(x, x) {output_stream = \"stdout\", summarize = 2, template = \"a %s b %s\"} "
+             "after (x)\n"
+             "a = Abs(x)\n"
+             "return a after (print_1)\n");
+  ExpectNoPass("PrintPass", "graph g\ntext = Data() : string []\np = PrintV2(text)\nreturn text after (p)\n");
   PassOptions training;
   training.is_inference = false;
   ExpectNoPass("DropoutPass", dropout, training);

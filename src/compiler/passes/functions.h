@@ -38,6 +38,9 @@ Status ReplaceUnitTransposes(Graph& graph, PassContext& context);
 Status RemoveSymmetricTransforms(Graph& graph, PassContext& context);
 Status JoinTransforms(Graph& graph, PassContext& context);
 
+// prints.cc
+Status JoinPrints(Graph& graph, PassContext& context);
+
 // reshapes.cc
 Status RemoveIdleReshapes(Graph& graph, PassContext& context);
 Status RemoveReshapes(Graph& graph, PassContext& context);

@@ -17,6 +17,7 @@ constexpr Pass Row(Stage stage, Level level, std::string_view name, Status (*run
 }
 
 constexpr Pass kPasses[] = {
+    Row(Stage::kPrepare, Level::kO0, "PrintPass", JoinPrints, "StringFormat and the PrintV2 behind it, as one"),
     Row(Stage::kPrepare, Level::kO0, "WriteOrderPass", OrderWrites,
         "control edges between those that write memory in place and those that use it"),
     // Inference
