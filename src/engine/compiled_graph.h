@@ -28,7 +28,17 @@ struct InputMeta {
 
 /// An executable, and for which sizes of inputs it is.
 struct Variant {
+  /// What an input is, ready to be compared.
+  struct Known {
+    int32_t dtype = -1;
+    bool has_sizes = false;
+    std::vector<int64_t> sizes;
+    uint64_t bytes = 0;
+  };
+
   std::vector<opdef::Shape> inputs;
+  std::vector<Known> known;                           ///< the same
+  std::vector<std::optional<uint64_t>> result_bytes;  ///< of results whose sizes are known
   std::shared_ptr<compiler::Executable> executable;
   uint64_t constants_at = 0;  ///< offset in the region of constants, which all variants share
 };
@@ -57,6 +67,8 @@ class CompiledGraph {
                                         std::span<const InputMeta> inputs);
 
   const Summary& summary() const { return summary_; }
+  /// The variant of every run; null where the inputs decide.
+  Variant* only_variant() { return has_gears_ || is_specialised_ ? nullptr : &variants_.front(); }
   bool has_gears() const { return has_gears_; }
   std::vector<Variant>& variants() { return variants_; }
   /// The executable for these inputs. Gears: kParamInvalid unless one fits. Where shapes came along with a run, others
