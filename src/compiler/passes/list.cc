@@ -39,6 +39,9 @@ constexpr Pass kPasses[] = {
         "StopGradient, PreventGradient, Snapshot, GuaranteeConst, PlaceholderWithDefault"),
     Row(Stage::kPrepareOptimise, Level::kO1, "IdentityPass", RemoveIdentity, "Identity that no mark protects"),
     Row(Stage::kPrepareOptimise, Level::kO1, "PrunePass", Prune, "nodes that no result and no effect needs"),
+    // Before the fusions
+    Row(Stage::kFusion, Level::kO3, "NeutralElementPass", RemoveNeutral,
+        "products and quotients with 1, differences with 0"),
     // Stage 1, first
     Row(Stage::kOptimise1, Level::kO3, "ConstantFuseSamePass", MergeConstants,
         "constants of equal type, shape and bytes"),
