@@ -9,25 +9,40 @@
 #include "compiler/storage.h"
 #include "engine/graph_entry.h"
 #include "engine/numbers.h"
+#include "engine/warnings.h"
 #include "runtime/stream.h"
 
 namespace reprise::engine {
 namespace {
 
-// Outputs without memory, from the allocator of the stream. The outputs own it from then on.
+// Outputs without memory, from the allocator of the stream. The outputs own it from then on; results that the program
+// does not see come from the caching allocator.
 class Outputs final : public compiler::OutputAllocator {
  public:
   Outputs(const AllocatorPtr& allocator, void* stream, std::vector<OutputTensor>& outputs)
       : allocator_(allocator), stream_(stream), outputs_(outputs) {}
 
   void* Allocate(size_t index, uint64_t bytes) override {
-    StatusOr<Memory> memory = TakeMemory(allocator_, std::max<uint64_t>(bytes, 1), stream_);
+    const bool is_visible = index < outputs_.size();
+    StatusOr<Memory> memory = TakeMemory(is_visible ? allocator_ : nullptr, std::max<uint64_t>(bytes, 1), stream_);
     if (!memory.ok()) {
       failure_ = std::move(memory).status();
       return nullptr;
     }
-    outputs_[index].owner = std::move(memory->owner);
-    return memory->address;
+    void* const address = memory->address;
+    if (is_visible) {
+      outputs_[index].owner = std::move(memory->owner);
+      return address;
+    }
+    const size_t number = index - outputs_.size();
+    if (number >= hidden_.size()) hidden_.resize(number + 1);
+    hidden_[number] = *std::move(memory);
+    return address;
+  }
+  /// Memory of a result that the program does not see.
+  Memory TakeHidden(size_t index) {
+    const size_t number = index - outputs_.size();
+    return number < hidden_.size() ? std::move(hidden_[number]) : Memory{};
   }
   /// Why there was no memory; ok when there was.
   Status TakeFailure() { return std::move(failure_); }
@@ -36,41 +51,37 @@ class Outputs final : public compiler::OutputAllocator {
   const AllocatorPtr& allocator_;
   void* const stream_;
   std::vector<OutputTensor>& outputs_;
+  std::vector<Memory> hidden_;
   Status failure_;
 };
 
-// Features of shapes that were not known before, from the allocator of the stream. Lives as long as the graph.
+// Memory of runs of shapes that were not known before, from the allocator of the stream. Lives as long as the graph.
 class Features final : public compiler::FeatureAllocator {
  public:
-  explicit Features(AllocatorPtr allocator) : allocator_(std::move(allocator)) {}
+  Features(AllocatorPtr allocator, void* stream) : allocator_(std::move(allocator)), stream_(stream) {}
   void* Allocate(uint64_t bytes) override {
-    const ExternalAllocator::Block block = allocator_->Malloc(bytes);
-    if (block.handle == nullptr) return nullptr;
-    if (block.address == nullptr) {
-      allocator_->Free(block.handle);
-      return nullptr;
-    }
+    StatusOr<Memory> memory = TakeMemory(allocator_, bytes, stream_);
+    if (!memory.ok()) return nullptr;
+    void* const address = memory->address;
     MutexLock lock(mutex_);
-    blocks_[block.address] = block.handle;
-    return block.address;
+    blocks_[address] = *std::move(memory);
+    return address;
   }
   void Free(void* block) override {
-    void* handle = nullptr;
-    {
-      MutexLock lock(mutex_);
-      const auto found = blocks_.find(block);
-      if (found == blocks_.end()) return;
-      handle = found->second;
+    Memory gone;  // ends without the lock
+    MutexLock lock(mutex_);
+    if (const auto found = blocks_.find(block); found != blocks_.end()) {
+      gone = std::move(found->second);
       blocks_.erase(found);
     }
-    allocator_->Free(handle);
   }
-  const AllocatorPtr& allocator() const { return allocator_; }
+  bool Is(const AllocatorPtr& allocator, void* stream) const { return allocator_ == allocator && stream_ == stream; }
 
  private:
   const AllocatorPtr allocator_;
+  void* const stream_;
   Mutex mutex_;
-  std::map<void*, void*> blocks_ REPRISE_GUARDED_BY(mutex_);
+  std::map<void*, Memory> blocks_ REPRISE_GUARDED_BY(mutex_);
 };
 
 Status WrongCount(int number, const std::string& name, const char* what, size_t given, size_t wanted) {
@@ -141,13 +152,10 @@ Status GraphEntry::PrepareInputs(const Variant& variant, std::span<const InputTe
   return {};
 }
 
-Status GraphEntry::PrepareOutputs(const Variant& variant, std::vector<OutputTensor>& outputs) {
-  const size_t results = variant.result_bytes.size();
-  if (outputs.empty()) outputs.resize(results);
-  if (outputs.size() != results) {
-    return WrongCount(kGraphGetInOutFailed, Name(), "outputs", outputs.size(), results);
-  }
-  targets_.resize(outputs.size());
+// Memory of the caller, held against what is written there; none for results that it does not see.
+Status GraphEntry::PrepareOutputs(const Variant& variant, size_t results, std::span<const OutputTensor> outputs) {
+  targets_.resize(results);
+  for (size_t i = outputs.size(); i < results; ++i) targets_[i] = {};
   for (size_t i = 0; i < outputs.size(); ++i) {
     const OutputTensor& given = outputs[i];
     compiler::RunTensor& target = targets_[i];
@@ -165,8 +173,21 @@ Status GraphEntry::PrepareOutputs(const Variant& variant, std::vector<OutputTens
   return {};
 }
 
+StatusOr<GraphEntry::Dumping> GraphEntry::BeginDump(const CompiledGraph& compiled, const Variant& variant,
+                                                    runtime::Stream& stream) {
+  Dumping dumping{variant.executable, {}};
+  if (dump_ == nullptr || !dump_->Begin()) return dumping;
+  if (stream.is_capturing()) {
+    Warn(fmt::format("{} is captured, and dumps no values", Name()));
+    return dumping;
+  }
+  REPRISE_ASSIGN_OR_RETURN(const ValueDump::Copy* const copy,
+                           dump_->CopyOf(variant.executable, compiled.compile_options()));
+  return Dumping{copy->executable, copy->values};
+}
+
 Status GraphEntry::Run(runtime::Stream& stream, std::span<const InputTensor> inputs, std::vector<OutputTensor>& outputs,
-                       const AllocatorPtr& allocator, bool host_anywhere) {
+                       const AllocatorPtr& allocator, bool host_anywhere, std::vector<OutputTensor>* collected) {
   std::shared_ptr<CompiledGraph> compiled;
   {
     MutexLock lock(mutex_);
@@ -181,24 +202,25 @@ Status GraphEntry::Run(runtime::Stream& stream, std::span<const InputTensor> inp
     for (const InputTensor& input : inputs) metas.push_back(input.meta);
     REPRISE_ASSIGN_OR_RETURN(variant, compiled->Choose(metas));
   }
-  compiler::Executable& executable = *variant->executable;
-  REPRISE_RETURN_IF_ERROR(PrepareInputs(*variant, inputs, host_anywhere));
-  REPRISE_RETURN_IF_ERROR(PrepareOutputs(*variant, outputs));
-  Outputs taken(allocator, stream.handle(), outputs);
-  Features* features = nullptr;
-  if (allocator != nullptr && !executable.is_static()) {
-    for (const auto& kept : kept_) {
-      auto* const known = static_cast<Features*>(kept.get());
-      if (known->allocator() == allocator) features = known;
-    }
-    if (features == nullptr) {
-      auto fresh = std::make_shared<Features>(allocator);
-      features = fresh.get();
-      kept_.push_back(std::move(fresh));
-    }
+  REPRISE_ASSIGN_OR_RETURN(Dumping dumping, BeginDump(*compiled, *variant, stream));
+  compiler::Executable& executable = *dumping.executable;
+  const size_t results = executable.results().size();
+  const size_t wanted = results - compiled->state().collected.size() - dumping.values.size();
+  if (outputs.empty()) outputs.resize(wanted);
+  if (outputs.size() != wanted) {
+    return WrongCount(kGraphGetInOutFailed, Name(), "outputs", outputs.size(), wanted);
   }
+  REPRISE_RETURN_IF_ERROR(PrepareInputs(*variant, inputs, host_anywhere));
+  for (const VariableUse& use : compiled->state().variables) {
+    REPRISE_ASSIGN_OR_RETURN(const Variables::Value value, site_.variables->Use(use, stream.handle()));
+    sources_.push_back({value.data, value.bytes, value.dtype, value.shape, false});
+  }
+  REPRISE_RETURN_IF_ERROR(PrepareOutputs(*variant, results, outputs));
+  REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<SharedFeatures::Lease> lease, LeaseFeatures(executable, stream));
+  Outputs taken(allocator, stream.handle(), outputs);
   streams_.insert(stream.handle());
-  Status status = executable.Run(stream, {sources_, targets_, &taken, features});
+  Status status =
+      executable.Run(stream, {sources_, targets_, &taken, FeaturesOf(executable, allocator, stream.handle())});
   if (!status.ok()) {
     for (OutputTensor& output : outputs) {
       if (output.data == nullptr) output.owner.reset();
@@ -206,15 +228,55 @@ Status GraphEntry::Run(runtime::Stream& stream, std::span<const InputTensor> inp
     Status reason = taken.TakeFailure();
     return As(kParamInvalid, kBadInput, reason.ok() ? std::move(status) : std::move(reason));
   }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    OutputTensor& output = outputs[i];
+  const auto fill = [&](OutputTensor& output, size_t i) {
     output.dtype = targets_[i].dtype;
     output.shape = targets_[i].shape;
-    if (output.data != nullptr) continue;
+    if (output.data != nullptr) return;
     output.data = targets_[i].data;
     output.bytes = compiler::BytesOf(output.dtype, output.shape).value_or(0);
+  };
+  for (size_t i = 0; i < wanted; ++i) fill(outputs[i], i);
+  const size_t first_dumped = results - dumping.values.size();
+  for (size_t i = wanted; i < first_dumped && collected != nullptr; ++i) {
+    OutputTensor& output = collected->emplace_back();
+    fill(output, i);
+    output.owner = taken.TakeHidden(i).owner;
   }
-  return {};
+  if (dumping.values.empty()) return {};
+  for (size_t i = 0; i < dumping.values.size(); ++i) {
+    DumpedValue& value = dumping.values[i];
+    value.dtype = targets_[first_dumped + i].dtype;
+    value.shape = targets_[first_dumped + i].shape;
+    value.bytes = compiler::BytesOf(value.dtype, value.shape).value_or(0);
+    value.memory = taken.TakeHidden(first_dumped + i);
+  }
+  return dump_->Write(stream, compiled->summary().name, std::move(dumping.values));
+}
+
+StatusOr<std::unique_ptr<SharedFeatures::Lease>> GraphEntry::LeaseFeatures(compiler::Executable& executable,
+                                                                           runtime::Stream& stream) {
+  const bool has_own = site_.features == nullptr || !executable.is_static() || feature_base_ != nullptr;
+  if (has_own || executable.needs().features == 0) return std::unique_ptr<SharedFeatures::Lease>();
+  if (stream.is_capturing()) {  // what is captured keeps its memory
+    REPRISE_RETURN_IF_ERROR(executable.SetFeatures(nullptr, 0));
+    return std::unique_ptr<SharedFeatures::Lease>();
+  }
+  REPRISE_ASSIGN_OR_RETURN(SharedFeatures::Lease lease,
+                           site_.features->Begin(executable.needs().features, stream.handle()));
+  REPRISE_RETURN_IF_ERROR(executable.SetFeatures(lease.base, lease.bytes));
+  return std::make_unique<SharedFeatures::Lease>(std::move(lease));
+}
+
+compiler::FeatureAllocator* GraphEntry::FeaturesOf(const compiler::Executable& executable,
+                                                   const AllocatorPtr& allocator, void* stream) {
+  if (executable.is_static()) return nullptr;
+  for (const auto& kept : kept_) {
+    auto* const known = static_cast<Features*>(kept.get());
+    if (known->Is(allocator, stream)) return known;
+  }
+  auto fresh = std::make_shared<Features>(allocator, stream);
+  kept_.push_back(fresh);
+  return fresh.get();
 }
 
 }  // namespace reprise::engine
