@@ -359,6 +359,10 @@ TEST(CompilerFusion, WholesAreFoundInEachOther) {
 
 // The forms of front ends that write out addmm with its factors, and attention with its heads as batches.
 TEST(CompilerFusion, FactorsOfOneStandInNobodysWay) {
+  // A Cast to the type that is there, behind each product.
+  EXPECT_EQ(TypesAfterFusions("x = Data() : float32 [4, 8]\nsig = Sigmoid(x)\ns = Cast(sig) {dst_type = float32}\n"
+                              "m = Mul(x, s)\ny = Cast(m) {dst_type = float32}\nreturn y\n"),
+            "Swish");
   EXPECT_EQ(TypesAfterFusions("x = Data() : float32 [6, 16]\nw = Data() : float32 [16, 8]\nb = Data() : float32 [8]\n"
                               "one = Const() : float32 [] = 1\nmm = MatMulV2(x, w)\nscaled = Mul(mm, one)\n"
                               "bias = Mul(one, b)\ny = Add(scaled, bias)\nreturn y\n"),

@@ -42,6 +42,8 @@ constexpr Pass kPasses[] = {
     // Before the fusions
     Row(Stage::kFusion, Level::kO3, "NeutralElementPass", RemoveNeutral,
         "products and quotients with 1, differences with 0"),
+    Row(Stage::kFusion, Level::kO3, "CastRemovePass", RemoveCasts,
+        "Cast to the type that is there; Cast to a type that holds all values, and back"),
     // Stage 1, first
     Row(Stage::kOptimise1, Level::kO3, "ConstantFuseSamePass", MergeConstants,
         "constants of equal type, shape and bytes"),
