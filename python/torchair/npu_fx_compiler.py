@@ -7,6 +7,7 @@ import warnings
 import torch
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import default_partition
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from torchair import _fx_passes
 from torchair._errors import pretty
@@ -92,7 +93,8 @@ class _FxCompiler:
 
             return fx_dumper.dumper(gm, config)
         name = f"graph_{next(_graph_numbers)}"
-        gm = copy.deepcopy(gm)
+        with unset_fake_temporarily():  # constants are real
+            gm = copy.deepcopy(gm)
         graph = _graph_class(config)(name, config)
         logger.debug("compiling %s (%s) with %s nodes", name, self.phase, len(gm.graph.nodes))
         graph.files = files = debug_files.phase(self.phase)
@@ -102,7 +104,7 @@ class _FxCompiler:
         graph.build(gm, example_inputs, self.phase)
         graph.dump("original")
         graph.optimize()
-        if config.debug.run_eagerly:
+        if config.debug.run_eagerly and not config.captures():
             return gm
         return graph
 

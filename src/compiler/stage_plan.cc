@@ -210,6 +210,7 @@ class Planner {
 bool IsReady(const Graph& graph, NodeId id) {
   const Node& node = graph.at(id);
   if (node.kind == NodeKind::kCall || IsCustom(node)) return false;
+  if (node.kind == NodeKind::kConstant) return true;  // texts, whose size no type tells, too
   if (node.kind == NodeKind::kOrder) return true;
   for (const Output& output : node.outputs) {
     if (!BytesOf(output.tensor)) return false;

@@ -98,7 +98,7 @@ struct gert::EagerOpExecutionContext::Data {
   std::deque<Tensor> outputs;
   std::vector<bool> is_made;
   std::vector<std::optional<size_t>> same_as;  ///< by output, the input that it is
-  reprise::Status failure;                     ///< the first one
+  reprise::Status failure;                     ///< of the last call that failed
 };
 
 namespace ge {
@@ -182,8 +182,8 @@ class ProgramOp final : public compiler::CustomOp {
     std::string reason;
     try {
       const graphStatus status = op.Execute(&context);
-      if (!data.failure.ok()) return std::move(data.failure);
       if (status == GRAPH_SUCCESS) return {};
+      if (!data.failure.ok()) return std::move(data.failure);
       reason = fmt::format("answers {}", status);
     } catch (const std::exception& error) {
       reason = fmt::format("throws: {}", error.what());
@@ -302,19 +302,19 @@ Tensor* EagerOpExecutionContext::MallocOutputTensor(size_t index, const StorageS
   known.dtype = static_cast<int32_t>(dtype);
   known.shape = reprise::opdef::Shape::Of(sizes);
   const std::optional<uint64_t> bytes = reprise::compiler::BytesOf(known);
-  const bool is_refused =
-      ge::Answer("gert::EagerOpExecutionContext::MallocOutputTensor", [&]() -> reprise::Status {
-        if (!bytes) {
-          return ge::Refuse(fmt::format("output {} of node {} has a shape or type of unknown size", index,
-                                         data_->call.node.name),
-                             "parameter shape", "give sizes of 0 and up, and a type that has a size");
-        }
-        REPRISE_ASSIGN_OR_RETURN(void* const memory, data_->call.allocate(*bytes));
-        reprise::compiler::RunTensor& made = data_->call.outputs[index];
-        made = {.data = memory, .bytes = *bytes, .dtype = known.dtype, .shape = std::move(sizes)};
-        return {};
-      }) != ge::GRAPH_SUCCESS;
-  if (is_refused) return nullptr;
+  const auto take = [&]() -> reprise::Status {
+    if (!bytes) {
+      return ge::Refuse(fmt::format("node {}: output {} has a shape or type of unknown size", data_->call.node.name, index),
+                        "parameter shape", "give sizes of 0 and up, and a type that has a size");
+    }
+    REPRISE_ASSIGN_OR_RETURN(void* const memory, data_->call.allocate(*bytes));
+    data_->call.outputs[index] = {.data = memory, .bytes = *bytes, .dtype = known.dtype, .shape = std::move(sizes)};
+    return {};
+  };
+  if (reprise::Status status = take(); !status.ok()) {
+    data_->failure = std::move(status);
+    return nullptr;
+  }
   Tensor& tensor = data_->outputs[index];
   tensor.MutableShape() = shape;
   tensor.MutableFormat() = format;

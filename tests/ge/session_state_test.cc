@@ -86,7 +86,7 @@ TEST_F(SessionState, WhatVariablesCannotBe) {
                         "return y\n")),
             "");
   EXPECT_THAT(Text(session_->RunAndWait(3, std::vector{OnHost(x, {4})}, outputs)),
-              HasSubstr("the variable total is FLOAT [4] in one graph"));
+              testing::ContainsRegex("the variable total is .* \\[4\\] in one graph"));
   const std::vector<std::string> names{"nothing"};
   EXPECT_THAT(Text(session_->ReadVariables(names).status()), HasSubstr("no variable nothing"));
 }
@@ -104,10 +104,11 @@ return y after (loss, saved)
 )";
   using Values = std::map<std::string, HostTensor>;
   std::vector<std::pair<uint32_t, Values>> seen;
+  int answer = 0;
   ASSERT_EQ(Text(session_->RegisterCallback("Summary",
                                             [&](uint32_t graph, const Values& values) {
                                               seen.emplace_back(graph, values);
-                                              return seen.size() == 3 ? 5 : 0;
+                                              return answer;
                                             })),
             "");
   ASSERT_EQ(Text(Add(7, text)), "");
@@ -127,7 +128,7 @@ return y after (loss, saved)
   EXPECT_TRUE(seen[1].second.contains("total"));
   std::vector<float> x{1, 2, 3, 4};
   std::vector<HostTensor> outputs;
-  seen.resize(2);
+  answer = 5;
   EXPECT_THAT(Text(session_->RunAndWait(7, std::vector{OnHost(x, {4})}, outputs)), HasSubstr("answers 5"));
   EXPECT_EQ(session_->RegisterCallback("Other", [](uint32_t, const Values&) { return 0; }).code(), kParamInvalid);
   EXPECT_EQ(session_->RegisterCallback("Save", nullptr).code(), kParamInvalid);
@@ -179,7 +180,7 @@ TEST_F(SessionState, GE_097_DumpsOfSomeNodesAsStatistics) {
   EXPECT_EQ(files[0].filename(), "statistics.csv");
   std::ifstream stream(folder_ / "some" / files[0]);
   const std::string table{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  EXPECT_THAT(table, HasSubstr("\nAdd,y,Output,0,24,FLOAT,\"[2, 3]\",6,12,2,7,0,0\n"));
+  EXPECT_THAT(table, testing::AllOf(HasSubstr("\nAdd,y,Output,0,24,"), HasSubstr(",\"[2, 3]\",6,12,2,7,0,0\n")));
   // What cannot be asked for.
   session_.reset();
   ASSERT_EQ(Finalize().code(), 0);

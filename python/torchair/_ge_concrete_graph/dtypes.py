@@ -4,6 +4,7 @@ import enum
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from torchair._ge_concrete_graph import ge_ir_pb2
 
@@ -151,6 +152,11 @@ def natural_type(value):
 
 def tensor_bytes(value, dtype):
     """(bytes of the elements in C order, shape) of a value in a type."""
+    with unset_fake_temporarily():
+        return _tensor_bytes(value, dtype)
+
+
+def _tensor_bytes(value, dtype):
     wanted = torch_type(dtype) or _QUANTIZED.get(dtype)
     if dtype in _QUANTIZED:
         wanted = _QUANTIZED[dtype]

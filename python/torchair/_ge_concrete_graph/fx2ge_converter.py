@@ -4,7 +4,7 @@ import operator
 
 import sympy
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torchair._ge_concrete_graph import auto_converter, dumps, ge_ir_pb2, graph_pass, registry, views
@@ -62,7 +62,7 @@ class GeConcreteGraph(ConcreteGraph):
         self.args = []
         # Sizes that only a run finds are numbers of the FX graph: their guards were dealt with when it was traced.
         mode = _fake_mode_of(gm, example_inputs)
-        with self.graph, views.deferred(self.view_optimize):
+        with unset_fake_temporarily(), self.graph, views.deferred(self.view_optimize):
             for node in gm.graph.nodes:
                 try:
                     env[node] = self._convert(node, env, example_inputs, mode)
@@ -148,12 +148,12 @@ class GeConcreteGraph(ConcreteGraph):
 
     def _call(self, node, args, kwargs, meta):
         target = node.target
-        if _is_empty(meta) and not any(name in str(target) for name in _KEPT_EMPTY) and not _writes(target):
+        if _is_empty(meta) and getattr(target, "namespace", "") != "air" and not any(name in str(target) for name in _KEPT_EMPTY) and not _writes(target):
             from torchair._ge_concrete_graph.ge_apis import Const
 
             self.graph.has_empty = True
             return Const(torch.empty(meta.shape, dtype=meta.dtype))
-        if isinstance(meta, torch.Tensor) and meta.numel() == 0 if not _has_symbols(meta) else False:
+        if any(_is_empty(each) for each in (meta if isinstance(meta, (list, tuple)) else [meta])):
             self.graph.has_empty = True
         deferred = views.defer(target, args, kwargs, meta) if self.view_optimize and not self._in_scope() else None
         if deferred is not None:

@@ -31,7 +31,9 @@ def Const(v, dtype=None, node_name=None, readable=True):  # noqa: N802
 
 
 def Cast(x, *, dst_type, dependencies=(), node_name=None):  # noqa: N802
-    return build("Cast", x, dst_type=dtypes.ge_type(dst_type), dependencies=dependencies, node_name=node_name)
+    made = build("Cast", x, dst_type=int(dtypes.ge_type(dst_type)), dependencies=dependencies, node_name=node_name)
+    made.symsize = x.symsize if isinstance(x, Tensor) else None
+    return made
 
 
 def Clone(x, *, dependencies=(), node_name=None):  # noqa: N802
@@ -41,7 +43,9 @@ def Clone(x, *, dependencies=(), node_name=None):  # noqa: N802
     for i, each in enumerate(dependencies):
         if not isinstance(each, Tensor):
             raise AssertionError(f"Clone: element {i} of dependencies is {each!r} of {type(each)}, and not a Tensor")
-    return build("TensorMove", x, dependencies=dependencies, node_name=node_name)
+    made = build("TensorMove", x, dependencies=dependencies, node_name=node_name)
+    made.symsize = x.symsize
+    return made
 
 
 def dtype_promote(*values, target_dtype):

@@ -98,11 +98,9 @@ class Program:
         if self.bound:
             places = [names[self.bound[i]] if i in self.bound else "None" for i in range(self.output_count)]
             assigned = f"({', '.join(places)},)"
-        body.append(f"outs = run(({''.join(name + ', ' for name in names)}), {assigned}, None)" if False else
-                    f"outs = run((({''.join(name + ', ' for name in names)}), {assigned}, None))")
+        body.append(f"outs = run((({''.join(name + ', ' for name in names)}), {assigned}, None))")
         for place, i in copies:
             body.append(f"arg{place}.copy_(in{i})")
-        self.copied = dict((i, place) for place, i in copies)
         results = ", ".join(self._result(each) for each in self.compiled.results)
         head = []
         if self.compiled.args:
@@ -180,7 +178,7 @@ class Program:
             from torchair import npu_export
 
             npu_export.export_graph(self.compiled, inputs)
-        local, glob = self.options(inputs)
+        local, glob = self.last_options = self.options(inputs)
         _backend.initialize_graph_engine(glob)
         self.engine_graph = _backend.TorchNpuGraph(self.graph.name)
         self.engine_graph.load(self.graph, local)

@@ -50,7 +50,7 @@ def defer(target, args, kwargs, meta):
             layout = torch.empty(value.meta.shape, dtype=value.meta.dtype, device="meta")
     else:
         return None
-    if _has_unbacked(meta.shape) or any(isinstance(each, Tensor) for each in args[1] if isinstance(args[1], (list, tuple))) if len(args) > 1 else False:
+    if _has_unbacked(meta.shape):
         return None
     try:
         with _mode(layout):

@@ -6,7 +6,12 @@ import torch
 from torch._decomp import core_aten_decompositions, decomposition_table
 
 # As one operator they would be lost in a functional graph, or what takes their place is no better known.
-_KEPT = {torch.ops.aten.upsample_nearest2d.default, torch.ops.aten.upsample_nearest2d.vec}
+_KEPT = {
+    torch.ops.aten.upsample_nearest2d.default,
+    torch.ops.aten.upsample_nearest2d.vec,
+    torch.ops.aten.lift.default,
+    torch.ops.aten.lift_fresh.default,
+}
 
 
 @functools.lru_cache(None)

@@ -45,6 +45,8 @@ constexpr Pass kPasses[] = {
     Row(Stage::kFusion, Level::kO3, "CastRemovePass", RemoveCasts,
         "Cast to the type that is there; Cast to a type that holds all values, and back"),
     // Stage 1, first
+    Row(Stage::kOptimise1, Level::kO3, "ConvLayoutPass", ChooseImageLayout,
+        "convolutions, and what stands between them, with channels behind the spatial dims"),
     Row(Stage::kOptimise1, Level::kO3, "ConstantFuseSamePass", MergeConstants,
         "constants of equal type, shape and bytes"),
     Row(Stage::kOptimise1, Level::kO3, "CommonSubexpressionEliminationPass", MergeSubexpressions,

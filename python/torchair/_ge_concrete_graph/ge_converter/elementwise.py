@@ -18,7 +18,7 @@ _UNARY = {
     "sinh": "Sinh", "cosh": "Cosh", "asin": "Asin", "acos": "Acos", "atan": "Atan", "asinh": "Asinh", "acosh": "Acosh",
     "atanh": "Atanh", "erf": "Erf", "erfinv": "Erfinv", "expm1": "Expm1", "sign": "Sign", "sgn": "Sign", "log1p": "Log1p",
     "relu": "Relu", "sigmoid": "Sigmoid", "silu": "Swish", "mish": "Mish", "hardswish": "HardSwish",
-    "hardsigmoid": "HardSigmoid", "erfc": "Erfc", "exp2": None, "square": "Square", "log_sigmoid": None,
+    "hardsigmoid": "HardSigmoid", "square": "Square", "log_sigmoid": None,
 }
 _COMPARE = {"eq": "Equal", "ne": "NotEqual", "gt": "Greater", "ge": "GreaterEqual", "lt": "Less", "le": "LessEqual"}
 _WHOLE = {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool}
@@ -82,6 +82,25 @@ def _log2(self, *, meta_outputs):
 @converts("log10.default")
 def _log10(self, *, meta_outputs):
     return ge.operator("Log")(promote(self, target_dtype=meta_outputs.dtype), base=10.0)
+
+
+@converts("exp2.default")
+def _exp2(self, *, meta_outputs):
+    return ge.operator("Pow")(Const(2, meta_outputs.dtype), promote(self, target_dtype=meta_outputs.dtype))
+
+
+@converts("erfc.default")
+def _erfc(self, *, meta_outputs):
+    dtype = meta_outputs.dtype
+    return ge.operator("Sub")(Const(1, dtype), ge.operator("Erf")(promote(self, target_dtype=dtype)))
+
+
+@converts("fmod.Tensor", "fmod.Scalar")
+def _fmod(self, other, *, meta_outputs):
+    dtype = meta_outputs.dtype
+    left, right = _two(self, other, dtype)
+    whole = _div_mode(left, right, rounding_mode="trunc", meta_outputs=meta_outputs)
+    return ge.operator("Sub")(left, ge.operator("Mul")(whole, right))
 
 
 @converts("reciprocal.default")
@@ -249,7 +268,31 @@ def _logical(kind):
 
 converts("logical_and.default")(_logical("LogicalAnd"))
 converts("logical_or.default")(_logical("LogicalOr"))
-converts("logical_xor.default", "bitwise_xor.Tensor_bool")(_logical("NotEqual"))
+
+
+def _xor(both, either, neither):
+    """What is in one of the two and not in both: the engine has no operator for it."""
+
+    def convert(left, right):
+        return ge.operator(both)(ge.operator(either)(left, right), ge.operator(neither)(ge.operator(both)(left, right)))
+
+    return convert
+
+
+_xor_of_bools = _xor("LogicalAnd", "LogicalOr", "LogicalNot")
+_xor_of_bits = _xor("BitwiseAnd", "BitwiseOr", "Invert")
+
+
+@converts("logical_xor.default")
+def _logical_xor(self, other, *, meta_outputs):
+    return _xor_of_bools(*_two(self, other, DataType.DT_BOOL))
+
+
+@converts("bitwise_xor.Tensor", "bitwise_xor.Scalar", "__xor__.Tensor")
+def _bitwise_xor(self, other, *, meta_outputs):
+    dtype = meta_outputs.dtype
+    return (_xor_of_bools if dtype == DataType.DT_BOOL else _xor_of_bits)(*_two(self, other, dtype))
+
 
 
 @converts("logical_not.default")
@@ -268,8 +311,6 @@ def _bitwise(logical, bitwise):
 
 converts("bitwise_and.Tensor", "bitwise_and.Scalar", "__and__.Tensor")(_bitwise("LogicalAnd", "BitwiseAnd"))
 converts("bitwise_or.Tensor", "bitwise_or.Scalar", "__or__.Tensor")(_bitwise("LogicalOr", "BitwiseOr"))
-if ge.is_known("BitwiseXor"):
-    converts("bitwise_xor.Tensor", "bitwise_xor.Scalar")(_bitwise("NotEqual", "BitwiseXor"))
 
 
 @converts("bitwise_not.default")
