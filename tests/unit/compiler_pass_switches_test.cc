@@ -3,7 +3,6 @@
 // What switches passes, and what is told of them; random graphs before and behind all passes; large graphs.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "pass_testing.h"
 #include "random_compiler_graph.h"
 #include "scale.h"
+#include "support/json.h"
 
 namespace reprise::compiler {
 namespace {
@@ -81,7 +81,7 @@ TEST(PassSwitches, WrongTextsAreRefused) {
 TEST(PassSwitches, GE_070_ResultsOfFusionsAreCounted) {
   PassRecords records;
   for (const Pass& pass : Passes()) records[std::string(pass.name)] = {3, 2, {}};
-  const auto file = nlohmann::json::parse(FusionResult(4, 7, records));
+  const auto file = reprise::testing::ParseJson(FusionResult(4, 7, records));
   const auto& graph = file.at("session_and_graph_id_4_7");
   size_t fusions = 0;
   for (const Pass& pass : Passes()) {
