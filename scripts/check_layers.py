@@ -63,11 +63,11 @@ LAYERS = {
     "src/ge": Layer(
         "classes of the graph engine as callers see them",
         ("base", "opdef", "runtime", "compiler"),
-        ("graph", "exe_graph"),
+        ("graph", "exe_graph", "ge", "register"),
     ),
     "src/engine": Layer(
         "the graph engine: process, sessions, graphs and their states, options, summaries",
-        ("base", "opdef", "plan", "runtime", "device", "memory", "ge", "compiler"),
+        ("base", "kernels", "opdef", "plan", "runtime", "device", "memory", "ge", "compiler"),
         ("reprise",),
     ),
     "src/api": Layer(
@@ -97,9 +97,12 @@ LAYERS = {
     "facade/hccl": Layer("libhccl.so: collectives, refused; what is configured for the whole process", ("base", "runtime")),
     "facade/hcomm": Layer("libhcomm.so: another name under which libhccl.so is found"),
     "facade/graph": Layer("libgraph.so: the classes of src/ge", ("base", "runtime", "ge"), ("graph", "exe_graph")),
-    "facade/graph_base": Layer("libgraph_base.so, libregister.so, libexe_graph.so: other names under which libgraph.so is found"),
+    "facade/graph_base": Layer("libgraph_base.so, libregister.so, libexe_graph.so, libopp_registry.so: other names under which libgraph.so is found"),
     "facade/ge_runner": Layer(
         "libge_runner.so: the graph engine", ("base", "opdef", "runtime", "ge", "compiler", "engine"), ("ge", "graph", "exe_graph")
+    ),
+    "facade/ge_compiler": Layer(
+        "libge_compiler.so: graphs compiled ahead of time", ("base", "runtime", "ge", "compiler", "engine"), ("ge", "graph")
     ),
     "facade/aoe_tuning": Layer("libaoe_tuning.so: tuning of graphs", ("base", "runtime", "ge", "compiler", "engine"), ("ge", "graph")),
     "facade/fmk_parser": Layer("libfmk_parser.so: there to be found by the loader"),

@@ -104,7 +104,7 @@ class _FxCompiler:
         graph.build(gm, example_inputs, self.phase)
         graph.dump("original")
         graph.optimize()
-        if config.debug.run_eagerly:
+        if config.debug.run_eagerly and not config.captures():
             return gm
         return graph
 

@@ -114,6 +114,7 @@ class Lowering final : public ops::Arena {
       }
     }
     for (const Port& port : graph_.results) ++uses[{port.node, port.output}];
+    for (const auto& [key, count] : uses) used_.insert(key);
     for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
       if (graph_.at(id).is_removed) continue;
       const std::optional<std::vector<JoinedPart>> parts = JoinedParts(graph_, id);
@@ -223,6 +224,9 @@ class Lowering final : public ops::Arena {
               .Culprit(fmt::format("graph {}", graph_.name))
               .Hint("copy the constant with TensorMove, and write the copy");
         }
+      } else if (i > 0 && !used_.contains({id, i})) {
+        call.LeaveOut(i);
+        continue;
       } else {
         REPRISE_ASSIGN_OR_RETURN(value, NewValue({id, i}));
       }
@@ -345,6 +349,7 @@ class Lowering final : public ops::Arena {
   std::map<Key, uint32_t> claims_;  // the output of the graph that a value is
   std::map<Key, std::pair<NodeId, uint64_t>>
       parts_;                // the joined tensor that a value is a part of, and where it begins
+  std::set<Key> used_;       // values that somebody reads
   std::set<NodeId> joined_;  // nodes whose inputs are all such parts
   uint64_t next_address_ = kFirstAddress;
 };

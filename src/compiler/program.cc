@@ -93,6 +93,7 @@ void ApplySplits(const Graph& graph, const TuningBank& bank, Lowered& lowered) {
 
 StatusOr<Program*> Program::Build(const Graph& graph, const CompileOptions& options) {
   REPRISE_ASSIGN_OR_RETURN(Lowered lowered, Lower(graph, options.has_single_stream));
+  PrepareConstants(lowered);
   ProgramOwner program(new Program);
   REPRISE_ASSIGN_OR_RETURN(program->needs_, PlanMemory(lowered, options));
   if (options.validates_memory) REPRISE_RETURN_IF_ERROR(ValidateMemory(lowered, program->needs_));
@@ -120,7 +121,7 @@ void Program::PlaceRegions(const Lowered& lowered) {
     if (storage.kind == Storage::Kind::kInput) input_bytes_[storage.index] = storage.bytes;
     if (storage.kind == Storage::Kind::kOutput) output_bytes_[storage.index] = storage.bytes;
     if (region >= kFirstInputRegion) region_bytes[region] = storage.bytes;
-    if (storage.kind == Storage::Kind::kConstant) constants_.push_back(storage);
+    if (storage.kind == Storage::Kind::kConstant && storage.end != 0) constants_.push_back(storage);
     if (storage.kind == Storage::Kind::kFeature && storage.end != 0) features_.push_back(storage);
   }
   uint64_t at = uint64_t{1} << 44;
@@ -210,7 +211,14 @@ std::vector<PlannedBlock> Program::memory_plan(const Graph& graph) const {
 void Program::WriteConstants(void* base) const {
   for (const Storage& storage : constants_) {
     if (storage.bytes == 0) continue;
-    std::memcpy(static_cast<char*>(base) + storage.offset, storage.constant->bytes.data(), storage.bytes);
+    char* const to = static_cast<char*>(base) + storage.offset;
+    if (storage.form) {
+      kernels::TensorRef from = storage.form->operand;
+      from.data = const_cast<char*>(storage.constant->bytes.data()) + storage.form->offset;  // which is only read
+      storage.form->write(from, to);
+    } else {
+      std::memcpy(to, storage.constant->bytes.data(), storage.bytes);
+    }
   }
 }
 

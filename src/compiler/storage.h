@@ -38,6 +38,13 @@ struct Touch {
   uint32_t last;
 };
 
+/// An operand within a constant, and how the bytes of its storage are made from it.
+struct FormOfConstant {
+  kernels::TensorRef operand;  ///< data: none
+  uint64_t offset = 0;         ///< of the operand in the constant
+  void (*write)(const kernels::TensorRef& from, void* to) = nullptr;
+};
+
 struct Storage {
   enum class Kind : uint8_t {
     kConstant,  ///< `constant`
@@ -51,6 +58,7 @@ struct Storage {
   uint64_t address = 0;  ///< stands for it in the tasks
   uint64_t bytes = 0;
   std::shared_ptr<const Constant> constant;
+  std::optional<FormOfConstant> form;  ///< of the constant, instead of its bytes
   // Of the tasks, by their places: the first that touches it, and the one behind the last.
   uint32_t begin = UINT32_MAX;
   uint32_t end = 0;
@@ -89,6 +97,10 @@ struct Lowered {
 /// Tasks of a graph whose shapes are known, in an order that its edges allow. Refuses operators without steps (100024)
 /// and what their steps refuse, with the node.
 StatusOr<Lowered> Lower(const Graph& graph, bool has_single_stream);
+
+/// Lets tasks read constants in the forms that their kernels like best (ops::PreparedForm). Constants that nobody reads
+/// otherwise take no memory.
+void PrepareConstants(Lowered& lowered);
 
 /// Gives all storages places: element-wise tasks write over an operand that nobody needs any more, and features whose
 /// lives do not overlap share bytes.

@@ -144,6 +144,7 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::
   auto compiled = std::make_shared<CompiledGraph>();
   compiled->source_ = source;
   REPRISE_RETURN_IF_ERROR(CastResults(compiled->source_, options.Get("ge.outputDatatype")));
+  REPRISE_ASSIGN_OR_RETURN(compiled->state_, TakeState(compiled->source_));
   compiled->options_ = options;
   compiled->site_ = site;
   REPRISE_ASSIGN_OR_RETURN(compiled->compile_options_, CompileOptionsOf(options));
@@ -162,9 +163,9 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::
     REPRISE_ASSIGN_OR_RETURN(hints, HintShapesOf(hint_text, count));
   }
   std::vector<opdef::Shape> shapes;
-  for (size_t i = 0; i < count; ++i) {
-    opdef::Shape shape = InputOf(source, i).shape;
-    if (!shape.is_static() && !HasGears(options)) {
+  for (size_t i = 0; i < compiled->source_.inputs.size(); ++i) {
+    opdef::Shape shape = InputOf(compiled->source_, i).shape;
+    if (i < count && !shape.is_static() && !HasGears(options)) {
       if (!inputs.empty()) {
         if (!Fits(shape, inputs[i].shape)) return DoesNotFit(source, i, inputs[i].shape, "the caller's");
         if (!KeepsOpen(options)) {
@@ -288,9 +289,16 @@ StatusOr<Variant*> CompiledGraph::Choose(std::span<const InputMeta> inputs) {
     if (!Fits(own, inputs[i].shape)) return DoesNotFit(source_, i, inputs[i].shape, "the run's");
     shapes.push_back(own.is_static() || has_gears_ ? own : opdef::Shape::Of(inputs[i].shape));
   }
+  for (size_t i = inputs.size(); i < source_.inputs.size(); ++i) shapes.push_back(InputOf(source_, i).shape);
   REPRISE_RETURN_IF_ERROR(Add(shapes));  // beside gears: one for all other shapes
   if (variants_.size() > kMostSpecialised) variants_.erase(variants_.begin() + 1);
   return &variants_.back();
+}
+
+compiler::Graph CompiledGraph::visible() const {
+  compiler::Graph graph = optimised();
+  PutStateBack(state_, graph);
+  return graph;
 }
 
 void CompiledGraph::Summarise() {
@@ -308,13 +316,14 @@ void CompiledGraph::Summarise() {
   summary_.is_refreshable = options_.Is("ge.featureBaseRefreshable", "1");
   summary_.stream_count = executable.streams();
   summary_.event_count = executable.events();
-  for (const compiler::Tensor& result : executable.results()) {
+  const size_t visible = executable.results().size() - state_.collected.size();
+  for (const compiler::Tensor& result : executable.results().first(visible)) {
     summary_.output_shapes.push_back(result.shape.numbers());
     summary_.output_types.push_back(result.dtype);
   }
   // Of gears: the largest sizes.
   for (const Variant& variant : variants_) {
-    const auto results = variant.executable->results();
+    const auto results = variant.executable->results().first(visible);
     for (size_t i = 0; i < results.size() && has_gears_; ++i) {
       const auto product = [](const std::vector<int64_t>& dims) {
         int64_t count = 1;

@@ -23,6 +23,7 @@
 #include "engine/device_work.h"
 #include "engine/option_values.h"
 #include "engine/options.h"
+#include "engine/value_dump.h"
 
 namespace reprise::engine {
 
@@ -78,11 +79,13 @@ class GraphEntry : public std::enable_shared_from_this<GraphEntry> {
   Status Compile(std::span<const InputMeta> inputs);
   Status Load(const OptionMap& options, void* stream, const AllocatorPtr& allocator);
   /// Queues a run. `host_anywhere`: any input may be in memory of the host.
+  /// `collected`: gets results for callbacks, in the order of state().collected; null: they are dropped.
   Status Run(runtime::Stream& stream, std::span<const InputTensor> inputs, std::vector<OutputTensor>& outputs,
-             const AllocatorPtr& allocator, bool host_anywhere);
+             const AllocatorPtr& allocator, bool host_anywhere, std::vector<OutputTensor>* collected = nullptr);
   /// kUnsupported for a style other than the first one.
   Status Claim(RunStyle style);
 
+  bool has_variables() const { return has_variables_; }
   bool is_built() const;
   bool is_loaded() const;
   /// CompileGraph was called, not only a run.
@@ -111,13 +114,28 @@ class GraphEntry : public std::enable_shared_from_this<GraphEntry> {
   Status SetFeatures(const void* base, uint64_t bytes, uint64_t needed, FeatureUse use) REPRISE_REQUIRES(mutex_);
   Status TakeRegions(void* stream, const AllocatorPtr& allocator);
   Status ApplyBases(Variant& variant);
+  /// A run whose values are dumped goes through another executable.
+  struct Dumping {
+    std::shared_ptr<compiler::Executable> executable;
+    std::vector<DumpedValue> values;
+  };
+  StatusOr<Dumping> BeginDump(const CompiledGraph& compiled, const Variant& variant, runtime::Stream& stream);
   StatusOr<std::vector<compiler::RunTensor>> PrepareInputs(const Variant& variant, std::span<const InputTensor> inputs,
                                                            bool host_anywhere);
+  StatusOr<std::vector<compiler::RunTensor>> PrepareOutputs(const compiler::Executable& executable,
+                                                            std::span<const OutputTensor> outputs) const;
+  /// Memory between the nodes of a static graph, while the run is queued; null where the graph has its own.
+  StatusOr<std::unique_ptr<SharedFeatures::Lease>> LeaseFeatures(compiler::Executable& executable,
+                                                                 runtime::Stream& stream);
+  compiler::FeatureAllocator* FeaturesOf(const compiler::Executable& executable, const AllocatorPtr& allocator,
+                                         void* stream);
 
   const CompileSite site_;
   const std::shared_ptr<const void> identity_;
   const OptionSet options_;
   std::shared_ptr<compiler::Graph> graph_;  ///< the program's, as it was added
+  const bool has_variables_;
+  const std::unique_ptr<ValueDump> dump_;  ///< with a Turn; null: nothing is dumped
 
   mutable Mutex mutex_;
   bool is_busy_ REPRISE_GUARDED_BY(mutex_) = false;

@@ -9,6 +9,7 @@
 #include "compiler/storage.h"
 #include "engine/graph_entry.h"
 #include "engine/numbers.h"
+#include "engine/warnings.h"
 #include "opdef/graph_op.h"
 #include "runtime/stream.h"
 
@@ -26,11 +27,12 @@ std::optional<uint64_t> BytesOf(int32_t dtype, const std::vector<int64_t>& shape
 // Outputs without memory, from the allocator of the stream.
 class Outputs final : public compiler::OutputAllocator {
  public:
-  Outputs(const AllocatorPtr& allocator, void* stream, size_t count)
-      : allocator_(allocator), stream_(stream), taken_(count) {}
+  /// The first `visible` results are the program's; others come from the caching allocator.
+  Outputs(const AllocatorPtr& allocator, void* stream, size_t count, size_t visible)
+      : allocator_(allocator), stream_(stream), taken_(count), visible_(visible) {}
 
   void* Allocate(size_t index, uint64_t bytes) override {
-    StatusOr<Memory> memory = TakeMemory(allocator_, std::max<uint64_t>(bytes, 1), stream_);
+    StatusOr<Memory> memory = TakeMemory(index < visible_ ? allocator_ : nullptr, std::max<uint64_t>(bytes, 1), stream_);
     if (!memory.ok()) {
       failure_ = std::move(memory).status();
       return nullptr;
@@ -46,41 +48,37 @@ class Outputs final : public compiler::OutputAllocator {
   const AllocatorPtr& allocator_;
   void* const stream_;
   std::vector<Memory> taken_;
+  const size_t visible_;
   Status failure_;
 };
 
-// Features of shapes that were not known before, from the allocator of the stream. Lives as long as the graph.
+// Memory of runs of shapes that were not known before, from the allocator of the stream. Lives as long as the graph.
 class Features final : public compiler::FeatureAllocator {
  public:
-  explicit Features(AllocatorPtr allocator) : allocator_(std::move(allocator)) {}
+  Features(AllocatorPtr allocator, void* stream) : allocator_(std::move(allocator)), stream_(stream) {}
   void* Allocate(uint64_t bytes) override {
-    const ExternalAllocator::Block block = allocator_->Malloc(bytes);
-    if (block.handle == nullptr) return nullptr;
-    if (block.address == nullptr) {
-      allocator_->Free(block.handle);
-      return nullptr;
-    }
+    StatusOr<Memory> memory = TakeMemory(allocator_, bytes, stream_);
+    if (!memory.ok()) return nullptr;
+    void* const address = memory->address;
     MutexLock lock(mutex_);
-    blocks_[block.address] = block.handle;
-    return block.address;
+    blocks_[address] = *std::move(memory);
+    return address;
   }
   void Free(void* block) override {
-    void* handle = nullptr;
-    {
-      MutexLock lock(mutex_);
-      const auto found = blocks_.find(block);
-      if (found == blocks_.end()) return;
-      handle = found->second;
+    Memory gone;  // ends without the lock
+    MutexLock lock(mutex_);
+    if (const auto found = blocks_.find(block); found != blocks_.end()) {
+      gone = std::move(found->second);
       blocks_.erase(found);
     }
-    allocator_->Free(handle);
   }
-  const AllocatorPtr& allocator() const { return allocator_; }
+  bool Is(const AllocatorPtr& allocator, void* stream) const { return allocator_ == allocator && stream_ == stream; }
 
  private:
   const AllocatorPtr allocator_;
+  void* const stream_;
   Mutex mutex_;
-  std::map<void*, void*> blocks_ REPRISE_GUARDED_BY(mutex_);
+  std::map<void*, Memory> blocks_ REPRISE_GUARDED_BY(mutex_);
 };
 
 Status WrongCount(int number, const std::string& name, const char* what, size_t given, size_t wanted) {
@@ -144,8 +142,21 @@ StatusOr<std::vector<compiler::RunTensor>> GraphEntry::PrepareInputs(const Varia
   return tensors;
 }
 
+StatusOr<GraphEntry::Dumping> GraphEntry::BeginDump(const CompiledGraph& compiled, const Variant& variant,
+                                                    runtime::Stream& stream) {
+  Dumping dumping{variant.executable, {}};
+  if (dump_ == nullptr || !dump_->Begin()) return dumping;
+  if (stream.is_capturing()) {
+    Warn(fmt::format("{} is captured, and dumps no values", Name()));
+    return dumping;
+  }
+  REPRISE_ASSIGN_OR_RETURN(const ValueDump::Copy* const copy,
+                           dump_->CopyOf(variant.executable, compiled.compile_options()));
+  return Dumping{copy->executable, copy->values};
+}
+
 Status GraphEntry::Run(runtime::Stream& stream, std::span<const InputTensor> inputs, std::vector<OutputTensor>& outputs,
-                       const AllocatorPtr& allocator, bool host_anywhere) {
+                       const AllocatorPtr& allocator, bool host_anywhere, std::vector<OutputTensor>* collected) {
   std::shared_ptr<CompiledGraph> compiled;
   {
     MutexLock lock(mutex_);
@@ -157,15 +168,56 @@ Status GraphEntry::Run(runtime::Stream& stream, std::span<const InputTensor> inp
   std::vector<InputMeta> metas;
   for (const InputTensor& input : inputs) metas.push_back(input.meta);
   REPRISE_ASSIGN_OR_RETURN(Variant * variant, compiled->Choose(metas));
-  compiler::Executable& executable = *variant->executable;
+  REPRISE_ASSIGN_OR_RETURN(Dumping dumping, BeginDump(*compiled, *variant, stream));
+  compiler::Executable& executable = *dumping.executable;
   const auto results = executable.results();
-  if (outputs.empty()) outputs.resize(results.size());
-  if (outputs.size() != results.size()) {
-    return WrongCount(kGraphGetInOutFailed, Name(), "outputs", outputs.size(), results.size());
+  const size_t wanted = results.size() - compiled->state().collected.size() - dumping.values.size();
+  if (outputs.empty()) outputs.resize(wanted);
+  if (outputs.size() != wanted) {
+    return WrongCount(kGraphGetInOutFailed, Name(), "outputs", outputs.size(), wanted);
   }
-  REPRISE_ASSIGN_OR_RETURN(const std::vector<compiler::RunTensor> sources,
-                           PrepareInputs(*variant, inputs, host_anywhere));
-  std::vector<compiler::RunTensor> targets;
+  REPRISE_ASSIGN_OR_RETURN(std::vector<compiler::RunTensor> sources, PrepareInputs(*variant, inputs, host_anywhere));
+  for (const VariableUse& use : compiled->state().variables) {
+    REPRISE_ASSIGN_OR_RETURN(const Variables::Value value, site_.variables->Use(use, stream.handle()));
+    sources.push_back({value.data, value.bytes, value.dtype, value.shape, false});
+  }
+  REPRISE_ASSIGN_OR_RETURN(std::vector<compiler::RunTensor> targets, PrepareOutputs(executable, outputs));
+  REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<SharedFeatures::Lease> lease, LeaseFeatures(executable, stream));
+  Outputs taken(allocator, stream.handle(), results.size(), wanted);
+  streams_.insert(stream.handle());
+  Status status =
+      executable.Run(stream, {sources, targets, &taken, FeaturesOf(executable, allocator, stream.handle())});
+  if (!status.ok()) {
+    Status reason = taken.TakeFailure();
+    return As(kParamInvalid, kBadInput, reason.ok() ? std::move(status) : std::move(reason));
+  }
+  const auto fill = [&](OutputTensor& output, size_t i) {
+    output.dtype = targets[i].dtype;
+    output.shape = std::move(targets[i].shape);
+    if (output.data != nullptr) return;
+    output.data = targets[i].data;
+    output.bytes = BytesOf(output.dtype, output.shape).value_or(0);
+    output.owner = std::move(taken.taken()[i].owner);
+  };
+  for (size_t i = 0; i < wanted; ++i) fill(outputs[i], i);
+  const size_t first_dumped = results.size() - dumping.values.size();
+  for (size_t i = wanted; i < first_dumped && collected != nullptr; ++i) fill(collected->emplace_back(), i);
+  if (dumping.values.empty()) return {};
+  for (size_t i = 0; i < dumping.values.size(); ++i) {
+    DumpedValue& value = dumping.values[i];
+    value.dtype = targets[first_dumped + i].dtype;
+    value.shape = targets[first_dumped + i].shape;
+    value.bytes = BytesOf(value.dtype, value.shape).value_or(0);
+    value.memory = std::move(taken.taken()[first_dumped + i]);
+  }
+  return dump_->Write(stream, compiled->summary().name, std::move(dumping.values));
+}
+
+// Memory of the caller, held against what is written there; none for results that it does not see.
+StatusOr<std::vector<compiler::RunTensor>> GraphEntry::PrepareOutputs(const compiler::Executable& executable,
+                                                                      std::span<const OutputTensor> outputs) const {
+  const auto results = executable.results();
+  std::vector<compiler::RunTensor> targets(results.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     const OutputTensor& given = outputs[i];
     if (given.data != nullptr && results[i].shape.is_static()) {
@@ -177,37 +229,35 @@ Status GraphEntry::Run(runtime::Stream& stream, std::span<const InputTensor> inp
             .Hint("give a larger buffer, or none");
       }
     }
-    targets.push_back({given.data, given.bytes, -1, {}, false});
+    targets[i] = {given.data, given.bytes, -1, {}, false};
   }
-  Outputs taken(allocator, stream.handle(), outputs.size());
-  Features* features = nullptr;
-  if (allocator != nullptr && !executable.is_static()) {
-    for (const auto& kept : kept_) {
-      auto* const known = static_cast<Features*>(kept.get());
-      if (known->allocator() == allocator) features = known;
-    }
-    if (features == nullptr) {
-      auto fresh = std::make_shared<Features>(allocator);
-      features = fresh.get();
-      kept_.push_back(std::move(fresh));
-    }
+  return targets;
+}
+
+StatusOr<std::unique_ptr<SharedFeatures::Lease>> GraphEntry::LeaseFeatures(compiler::Executable& executable,
+                                                                           runtime::Stream& stream) {
+  const bool has_own = site_.features == nullptr || !executable.is_static() || feature_base_ != nullptr;
+  if (has_own || executable.needs().features == 0) return std::unique_ptr<SharedFeatures::Lease>();
+  if (stream.is_capturing()) {  // what is captured keeps its memory
+    REPRISE_RETURN_IF_ERROR(executable.SetFeatures(nullptr, 0));
+    return std::unique_ptr<SharedFeatures::Lease>();
   }
-  streams_.insert(stream.handle());
-  Status status = executable.Run(stream, {sources, targets, &taken, features});
-  if (!status.ok()) {
-    Status reason = taken.TakeFailure();
-    return As(kParamInvalid, kBadInput, reason.ok() ? std::move(status) : std::move(reason));
+  REPRISE_ASSIGN_OR_RETURN(SharedFeatures::Lease lease,
+                           site_.features->Begin(executable.needs().features, stream.handle()));
+  REPRISE_RETURN_IF_ERROR(executable.SetFeatures(lease.base, lease.bytes));
+  return std::make_unique<SharedFeatures::Lease>(std::move(lease));
+}
+
+compiler::FeatureAllocator* GraphEntry::FeaturesOf(const compiler::Executable& executable,
+                                                   const AllocatorPtr& allocator, void* stream) {
+  if (executable.is_static()) return nullptr;
+  for (const auto& kept : kept_) {
+    auto* const known = static_cast<Features*>(kept.get());
+    if (known->Is(allocator, stream)) return known;
   }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    OutputTensor& output = outputs[i];
-    output.dtype = targets[i].dtype;
-    output.shape = std::move(targets[i].shape);
-    if (output.data != nullptr) continue;
-    output.data = targets[i].data;
-    output.bytes = BytesOf(output.dtype, output.shape).value_or(0);
-    output.owner = std::move(taken.taken()[i].owner);
-  }
-  return {};
+  auto fresh = std::make_shared<Features>(allocator, stream);
+  kept_.push_back(fresh);
+  return fresh.get();
 }
 
 }  // namespace reprise::engine

@@ -89,6 +89,7 @@ struct NamedTensor {
   std::vector<int64_t> dims;  ///< -1, -2 where not known; of outputs, Infer() sets them
   bool is_bound = false;      ///< outputs: the shape depends on data, and `dims` are the largest
   std::vector<char> constant;
+  std::span<const char> known;  ///< borrowed for the call: elements that will not change, however many
   bool on_host = false;  ///< buffer lies on the host
   bool has_buffer = false;
   void* data = nullptr;

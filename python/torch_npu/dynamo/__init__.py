@@ -32,6 +32,11 @@ sys.meta_path.insert(0, _Alias())
 def __getattr__(name):
     if name == "torchair":
         return importlib.import_module(_ALIAS)
+    if name in _BACKENDS:  # torch.compile looks it up, and traces then: streams of npu must be known
+        from torch_npu.npu import _dynamo_streams
+
+        _dynamo_streams.register()
+        return _BACKENDS[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -52,4 +57,9 @@ def _backend(mode):
     return compile_with_torchair
 
 
-npu = _backend("max-autotune")
+def _npugraph_ex(gm, example_inputs, **kwargs):
+    """The backend of that name, with its options."""
+    return importlib.import_module("torch_npu.npu.npugraph_ex")._backend(gm, example_inputs, **kwargs)
+
+
+_BACKENDS = {"npu": _backend("max-autotune"), "npugraph_ex": _npugraph_ex}

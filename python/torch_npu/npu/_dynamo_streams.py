@@ -9,6 +9,8 @@ from torch_npu.npu import streams
 @functools.lru_cache(None)
 def register():
     """Before the first trace, or at any time."""
+    from torch_npu.npu import _inductor  # noqa: F401  what dynamo asks of the device
+
     from torch._dynamo import decorators
     from torch._dynamo.variables import torch as of_torch
     from torch._dynamo.variables import user_defined

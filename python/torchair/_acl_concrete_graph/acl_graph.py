@@ -134,6 +134,7 @@ class AclGraph:
                 f"capture_error_mode is {info.capture_error_mode!r}, expected one of {', '.join(_MODES)}"
             )
         self._info = info
+        tables.add_events(info.tagged_event_names)
         self._updater = Updater(info.ops_update_rulers)
         self._inputs = Inputs(info, self.settings)
         self._kernels = StaticKernels(self.settings, info.fx_graph_name)
@@ -223,7 +224,6 @@ class AclGraph:
             self._forward(*args)
         torch.npu.synchronize()
         self._kernels.before_capture()
-        tables.add_events(info.tagged_event_names)
         for label in info.user_stream_label:
             if label not in info.user_stream_info:
                 tables.label_stream(label)

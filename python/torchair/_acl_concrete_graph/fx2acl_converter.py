@@ -266,15 +266,7 @@ def key_inputs(gm, without_updates=True):
 
 
 def _is_only_updated(node):
-    for user in node.users:
-        values = list(updatable.updated_arguments(user).values())
-        if not values:
-            return False
-        elsewhere = [value for name, value in user.kwargs.items() if name not in updatable.table()[user.target].kwargs]
-        elsewhere += list(user.args)
-        if any(each is node for each in torch.utils._pytree.tree_leaves(elsewhere)):
-            return False
-    return True
+    return all(updatable.uses_only_updated(user, node) for user in node.users)
 
 
 def _aliases(gm):

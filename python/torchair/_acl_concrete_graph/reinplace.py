@@ -205,6 +205,12 @@ class _Pass:
         view.meta["val"] = copy.meta["val"] = part.meta.get("val")
         node.replace_all_uses_with(base)
         self.graph.erase_node(node)
+        memory = self.memory
+        for number, each in enumerate((view, copy)):
+            memory.order[each] = memory.order[node] + number / 2
+            memory.members[memory.key(base)].append(each)
+        mine = memory.key(node)
+        memory.members[mine] = [each for each in memory.members[mine] if each is not node]
 
     def _multi_intermediate(self, node):
         twin, places, results = self.multi[node.target]

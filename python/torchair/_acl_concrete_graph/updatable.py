@@ -24,6 +24,7 @@ class Updatable:
 
 
 _table = {}
+_workspaces = {}  # operators that tell a workspace: names of the arguments whose values do not matter there
 _of_atb = {
     "_npu_paged_attention": {7: "context_lens"},
     "_npu_paged_attention_splitfuse": {4: "context_lens", 6: "seq_len"},
@@ -54,6 +55,7 @@ def table():
             outputs=("attention_out", "softmax_lse"),
         )
         _table[packet.default] = row
+        _workspaces[row.workspace] = lengths
         _table[packet.out] = Updatable(kwargs=lengths)
     for name, places in _of_atb.items():
         operator = getattr(getattr(torch.ops.atb, name), "default", None)
@@ -73,6 +75,21 @@ def updated_arguments(node):
     found = {name: node.kwargs[name] for name in row.kwargs if node.kwargs.get(name) is not None}
     found.update({place: node.args[place] for place in row.positions if place < len(node.args)})
     return found
+
+
+def uses_only_updated(user, node):
+    """Whether the node's value matters to the user only as an argument that replays update."""
+    table()
+    if user.target in _workspaces:
+        names, places = _workspaces[user.target], ()
+    else:
+        row = table().get(user.target) if user.op == "call_function" else None
+        if row is None:
+            return False
+        names, places = row.kwargs, row.positions
+    elsewhere = [value for name, value in user.kwargs.items() if name not in names]
+    elsewhere += [value for place, value in enumerate(user.args) if place not in places]
+    return not any(each is node for each in torch.utils._pytree.tree_leaves(elsewhere))
 
 
 # ---- The graph ----

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes of FX graphs before a mode takes them."""
-from torchair._fx_passes import patterns, simple
+from torchair._fx_passes import patterns, simple, valid
 from torchair._fx_passes.runner import PassRunner
 
 __all__ = ["PassRunner", "optimize"]
@@ -17,6 +17,7 @@ def optimize(gm, example_inputs, config, dump=None):
     if after:
         runner.run("post_grad_custom_post_pass", after.raw, example_inputs, config)
     runner.finish("fx")
+    valid.check_scopes(gm)
     return gm
 
 

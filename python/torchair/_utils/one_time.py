@@ -2,6 +2,7 @@
 """Changes of PyTorch that hold for the process."""
 import functools
 import os
+import sys
 
 import torch
 
@@ -11,6 +12,10 @@ _BREAKS = ("SLICE", "SETITEM", "NN.CONV3D", "NN.LINEAR")
 @functools.lru_cache(None)
 def patch_torch():
     """Once, when the first backend is made."""
+    if "torch_npu" in sys.modules:
+        from torch_npu.npu import _dynamo_streams
+
+        _dynamo_streams.register()
     breaks = [word for word in os.environ.get("BREAK_GRAPH_OP_LIST", "").split(",") if word.strip()]
     for word in breaks:
         if word.strip().upper() not in _BREAKS:

@@ -43,6 +43,9 @@ Status RemoveIdleReshapes(Graph& graph, PassContext& context);
 Status RemoveReshapes(Graph& graph, PassContext& context);
 Status AdjustDims(Graph& graph, PassContext& context);
 
+// image_layout.cc
+Status ChooseImageLayout(Graph& graph, PassContext& context);
+
 // branches.cc
 Status RemoveDeadBranches(Graph& graph, PassContext& context);
 

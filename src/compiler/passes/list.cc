@@ -40,6 +40,8 @@ constexpr Pass kPasses[] = {
     Row(Stage::kPrepareOptimise, Level::kO1, "IdentityPass", RemoveIdentity, "Identity that no mark protects"),
     Row(Stage::kPrepareOptimise, Level::kO1, "PrunePass", Prune, "nodes that no result and no effect needs"),
     // Stage 1, first
+    Row(Stage::kOptimise1, Level::kO3, "ConvLayoutPass", ChooseImageLayout,
+        "convolutions, and what stands between them, with channels behind the spatial dims"),
     Row(Stage::kOptimise1, Level::kO3, "ConstantFuseSamePass", MergeConstants,
         "constants of equal type, shape and bytes"),
     Row(Stage::kOptimise1, Level::kO3, "CommonSubexpressionEliminationPass", MergeSubexpressions,
