@@ -22,6 +22,7 @@ set(libraries
   c_sec
   fmk_parser
   exe_graph
+  ge_compiler
   ge_runner
   graph
   graph_base
@@ -31,6 +32,7 @@ set(libraries
   msprofiler
   nnopbase
   opapi
+  opp_registry
   profapi
   reprise_compiler
   reprise_engine

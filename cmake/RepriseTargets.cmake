@@ -183,8 +183,8 @@ function(reprise_test name)
     set(arg_TIMEOUT 600)
   endif()
   add_executable(${name})
-  target_link_libraries(${name} PRIVATE reprise_build_flags reprise_fmt GTest::gmock GTest::gtest_main Threads::Threads
-                                        ${arg_LIBS})
+  target_link_libraries(${name} PRIVATE reprise_build_flags reprise_fmt test_support GTest::gmock GTest::gtest_main
+                                        Threads::Threads ${arg_LIBS})
   if(REPRISE_TEST_OBJECTS AND NOT arg_INSTRUMENTED)
     reprise_take_objects(${name} ${arg_SOURCES})
   else()

@@ -64,11 +64,11 @@ LAYERS = {
     "src/ge": Layer(
         "classes of the graph engine as callers see them",
         ("base", "opdef", "runtime", "compiler"),
-        ("graph", "exe_graph"),
+        ("graph", "exe_graph", "ge", "register"),
     ),
     "src/engine": Layer(
         "the graph engine: process, sessions, graphs and their states, options, summaries",
-        ("base", "opdef", "plan", "runtime", "device", "memory", "ge", "compiler"),
+        ("base", "kernels", "opdef", "plan", "runtime", "device", "memory", "ge", "compiler"),
         ("reprise",),
     ),
     "src/api": Layer(
@@ -98,16 +98,19 @@ LAYERS = {
     "facade/hccl": Layer("libhccl.so: collectives", ("base", "device", "runtime", "model", "capture", "collective"), ("acl", "hccl")),
     "facade/hcomm": Layer("libhcomm.so: another name under which libhccl.so is found"),
     "facade/graph": Layer("libgraph.so: the classes of src/ge", ("base", "runtime", "ge"), ("graph", "exe_graph")),
-    "facade/graph_base": Layer("libgraph_base.so, libregister.so, libexe_graph.so: other names under which libgraph.so is found"),
+    "facade/graph_base": Layer("libgraph_base.so, libregister.so, libexe_graph.so, libopp_registry.so: other names under which libgraph.so is found"),
     "facade/ge_runner": Layer(
         "libge_runner.so: the graph engine", ("base", "opdef", "runtime", "ge", "compiler", "engine"), ("ge", "graph", "exe_graph")
+    ),
+    "facade/ge_compiler": Layer(
+        "libge_compiler.so: graphs compiled ahead of time", ("base", "runtime", "ge", "compiler", "engine"), ("ge", "graph")
     ),
     "facade/aoe_tuning": Layer("libaoe_tuning.so: tuning of graphs", ("base", "runtime", "ge", "compiler", "engine"), ("ge", "graph")),
     "facade/fmk_parser": Layer("libfmk_parser.so: there to be found by the loader"),
     "facade/ascend_protobuf": Layer("libascend_protobuf.so: there to be found by the loader"),
     "facade/atb": Layer("libatb.so: operations of the transformer library", ("base", "kernels", "runtime", "ops"), ("acl", "atb")),
     "facade/ascend_hal": Layer("libascend_hal.so: what profilers ask of a driver", ("base", "runtime")),
-    "python/csrc": Layer("torch_npu._C: the PyTorch layer, over the public interfaces alone", (), ("reprise", "acl")),
+    "python/csrc": Layer("torch_npu._C: the PyTorch layer, over the public interfaces alone; torchair/: graphs of the engine", (), ("reprise", "acl", "ge", "graph", "exe_graph")),
 }
 
 

@@ -160,6 +160,52 @@ class ResNet50(nn.Module):
         return self.head(self.blocks(self.stem(x)).mean((2, 3)))
 
 
+class InvertedResidual(nn.Module):
+    def __init__(self, taken, given, stride, expansion):
+        super().__init__()
+        width = taken * expansion
+        layers = [] if expansion == 1 else [nn.Conv2d(taken, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU6()]
+        self.body = nn.Sequential(
+            *layers, nn.Conv2d(width, width, 3, stride, 1, groups=width, bias=False), nn.BatchNorm2d(width), nn.ReLU6(),
+            nn.Conv2d(width, given, 1, bias=False), nn.BatchNorm2d(given))
+        self.same = stride == 1 and taken == given
+
+    def forward(self, x):
+        return x + self.body(x) if self.same else self.body(x)
+
+
+class MobileNetV2(nn.Module):
+    def __init__(self):
+        super().__init__()
+        blocks, taken = [nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU6()], 32
+        for expansion, given, count, stride in ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
+                                                (6, 160, 3, 2), (6, 320, 1, 1)):
+            for i in range(count):
+                blocks.append(InvertedResidual(taken, given, stride if i == 0 else 1, expansion))
+                taken = given
+        self.blocks = nn.Sequential(*blocks, nn.Conv2d(320, 1280, 1, bias=False), nn.BatchNorm2d(1280), nn.ReLU6())
+        self.head = nn.Linear(1280, 1000)
+
+    def forward(self, x):
+        return self.head(self.blocks(x).mean((2, 3)))
+
+
+class UNetBlock(nn.Module):
+    """Down and up again, with what was there before beside it."""
+
+    def __init__(self, width=64):
+        super().__init__()
+        self.first, self.down = nn.Conv2d(width, width, 3, 1, 1), nn.Conv2d(width, 2 * width, 3, 2, 1)
+        self.inner = nn.Conv2d(2 * width, 4 * width, 3, 1, 1)
+        self.last, self.norm = nn.Conv2d(2 * width, width, 3, 1, 1), nn.BatchNorm2d(width)
+
+    def forward(self, x):
+        side = F.relu(self.first(x))
+        x = F.relu(self.inner(F.relu(self.down(side))))
+        x = F.pixel_shuffle(x, 2)
+        return F.relu(self.norm(self.last(torch.cat((side, x), 1))))
+
+
 def decoder_inputs(dtype):
     angle = torch.arange(64, dtype=torch.float32) / 64
     caches = [torch.randn(8, 4, 512, 64, dtype=dtype) for _ in range(2)]
@@ -181,4 +227,6 @@ MODELS = {
     "decoder bf16": lambda: (prepared(Decoder(), torch.bfloat16), decoder_inputs(torch.bfloat16)),
     "encoder": lambda: (prepared(Encoder()), (torch.randint(0, 30522, (1, 128)), torch.arange(128).view(1, 128))),
     "resnet50": lambda: (prepared(ResNet50()), (torch.randn(1, 3, 224, 224),)),
+    "mobilenet": lambda: (prepared(MobileNetV2()), (torch.randn(1, 3, 224, 224),)),
+    "unet": lambda: (prepared(UNetBlock()), (torch.randn(1, 64, 64, 64),)),
 }

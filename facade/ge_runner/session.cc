@@ -98,18 +98,18 @@ ge::Status Session::ExecuteGraphWithStreamAsync(uint32_t graph_id, void* stream,
                                                 const std::vector<gert::Tensor>& inputs,
                                                 std::vector<gert::Tensor>& outputs) {
   return OnSession(session_id_, "ge::Session::ExecuteGraphWithStreamAsync", [&](engine::Session& s) -> reprise::Status {
-    std::vector<engine::OutputTensor> results = OutputsOf(outputs);
-    REPRISE_RETURN_IF_ERROR(s.Execute(graph_id, stream, InputsOf(inputs), results));
-    Return(results, outputs);
+    RunTensors tensors(inputs, outputs);
+    REPRISE_RETURN_IF_ERROR(s.Execute(graph_id, stream, tensors.inputs(), tensors.outputs()));
+    Return(tensors.outputs(), outputs);
     return {};
   });
 }
 ge::Status Session::RunGraphWithStreamAsync(uint32_t graph_id, void* stream, const std::vector<Tensor>& inputs,
                                             std::vector<Tensor>& outputs) {
   return OnSession(session_id_, "ge::Session::RunGraphWithStreamAsync", [&](engine::Session& s) -> reprise::Status {
-    std::vector<engine::OutputTensor> results = OutputsOf(outputs);
-    REPRISE_RETURN_IF_ERROR(s.RunOnStream(graph_id, stream, InputsOf(inputs), results));
-    Return(results, outputs);
+    RunTensors tensors(inputs, outputs);
+    REPRISE_RETURN_IF_ERROR(s.RunOnStream(graph_id, stream, tensors.inputs(), tensors.outputs()));
+    Return(tensors.outputs(), outputs);
     return {};
   });
 }
@@ -152,13 +152,17 @@ ge::Status Session::GraphDebugJSONPrint(uint32_t graph_id, uint32_t /*flags*/, A
 }
 uint64_t Session::GetSessionId() const { return session_id_; }
 
-ge::Status Session::GetVariables(const std::vector<AscendString>& /*var_names*/, std::vector<Tensor>& /*var_values*/) {
-  return Unsupported("ge::Session::GetVariables", "graphs have no variables here",
-                     "make what a graph keeps an input that it writes (RefData)");
+ge::Status Session::GetVariables(const std::vector<AscendString>& var_names, std::vector<Tensor>& var_values) {
+  return OnSession(session_id_, "ge::Session::GetVariables", [&](engine::Session& s) -> reprise::Status {
+    std::vector<std::string> names;
+    for (const AscendString& name : var_names) names.emplace_back(name.GetString());
+    REPRISE_ASSIGN_OR_RETURN(std::vector<engine::HostTensor> values, s.ReadVariables(names));
+    Return(values, var_values);
+    return {};
+  });
 }
-ge::Status Session::RegisterCallBackFunc(const char* /*key*/, const pAscendCallBackFunc& /*callback*/) {
-  return Unsupported("ge::Session::RegisterCallBackFunc", "graphs have no summary and save operators here",
-                     "read what a graph computes from its outputs");
+ge::Status Session::RegisterCallBackFunc(const char* key, const pAscendCallBackFunc& callback) {
+  return RegisterCollector(session_id_, key, callback != nullptr ? CollectorCallback(callback) : CollectorCallback());
 }
 ge::Status Session::PaRemapped(const uint64_t /*va*/, const uint64_t /*new_pa*/, const uint64_t /*len*/) const {
   return static_cast<ge::Status>(reprise::runtime::Refuse("ge::Session::PaRemapped", engine::kParamInvalid,

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "collector.h"
 #include "ge/ge_api.h"
 
 namespace ge {
@@ -31,8 +32,16 @@ Status Session::GetVariables(const std::vector<std::string>& var_names, std::vec
   for (const std::string& name : var_names) names.emplace_back(name.c_str());
   return GetVariables(names, var_values);
 }
-Status Session::RegisterCallBackFunc(const std::string& key, const pCallBackFunc& /*callback*/) {
-  return RegisterCallBackFunc(key.c_str(), pAscendCallBackFunc(nullptr));
+Status Session::RegisterCallBackFunc(const std::string& key, const pCallBackFunc& callback) {
+  reprise::ge_runner::CollectorCallback collector;
+  if (callback != nullptr) {
+    collector = [callback](uint32_t graph_id, const std::map<AscendString, Tensor>& values) {
+      std::map<std::string, Tensor> named;
+      for (const auto& value : values) named.emplace(value.first.GetString(), value.second);
+      return callback(graph_id, named);
+    };
+  }
+  return reprise::ge_runner::RegisterCollector(session_id_, key.c_str(), collector);
 }
 
 }  // namespace ge

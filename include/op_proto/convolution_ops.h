@@ -115,6 +115,26 @@ class Conv2DBackpropInput : public Operator {
   REPRISE_OP_ATTRIBUTE(Conv2DBackpropInput, data_format, String)
 };
 
+/* Convolution over two dims, a tensor added, an activation; fusions make it. */
+class Conv2DFused : public Operator {
+ public:
+  explicit Conv2DFused(const char* name) : Operator(name, "Conv2DFused") {}
+  REPRISE_OP_CONSTRUCTORS(Conv2DFused)
+  REPRISE_OP_INPUT(Conv2DFused, x)
+  REPRISE_OP_INPUT(Conv2DFused, filter)
+  REPRISE_OP_INPUT(Conv2DFused, bias)
+  REPRISE_OP_INPUT(Conv2DFused, addend)
+  REPRISE_OP_OUTPUT(Conv2DFused, y)
+  REPRISE_OP_ATTRIBUTE(Conv2DFused, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv2DFused, pads, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv2DFused, dilations, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv2DFused, groups, Int)
+  REPRISE_OP_ATTRIBUTE(Conv2DFused, data_format, String)
+  REPRISE_OP_ATTRIBUTE(Conv2DFused, activation, String)
+  REPRISE_OP_ATTRIBUTE(Conv2DFused, low, Float)
+  REPRISE_OP_ATTRIBUTE(Conv2DFused, high, Float)
+};
+
 /* Transposed convolution over two dims. */
 class Conv2DTranspose : public Operator {
  public:

@@ -27,7 +27,6 @@ ABSENT = {
     "HiFloat8Tensor": "no type of PyTorch holds its bits; use torch.float8_e4m3fn or torch.float8_e5m2",
     "matmul_checksum": "it looks for faults of the hardware, which a CPU does not have",
     "ParallelStore": "use torch.distributed.TCPStore",
-    "dynamo": "there is no torchair here; use torch.compile with PyTorch's own backends, or torch.npu.make_graphed_callables",
     "onnx": "operators of npu cannot be exported; export the model from the CPU",
     "asd": "it looks for faults of the hardware, which a CPU does not have",
     "_afd": "communication between devices is not there",

@@ -173,7 +173,8 @@ StatusOr<MemoryNeeds> PlanMemory(Lowered& lowered, const CompileOptions& options
   std::vector<StorageId> planned;
   for (StorageId id = 0; id < lowered.storages.size(); ++id) {
     Storage& storage = lowered.storages[id];
-    if (storage.kind == Storage::Kind::kConstant) {
+    // What operators have prepared at compile time they do not read any more.
+    if (storage.kind == Storage::Kind::kConstant && storage.end != 0) {
       storage.offset = needs.constants;
       needs.constants += RoundUp(storage.bytes);
     }

@@ -40,6 +40,7 @@ NodeCall::NodeCall(const Graph& graph, NodeId node, ops::Arena* arena) : graph_(
       Fill(tensor, graph_.TensorOf(node_.inputs[input].source));
       is_value_[input] = operand.is_value();
       const Node& source = graph_.at(node_.inputs[input].source.node);
+      if (source.constant != nullptr) tensor.known = source.constant->bytes;
       // Numbers are told beyond those that the row asks for: functions take some as they are, such as probabilities.
       if (source.constant != nullptr && (operand.is_value() || source.constant->bytes.size() <= kMostBytes)) {
         SetValue(input, source.constant->bytes);
@@ -87,6 +88,11 @@ void NodeCall::SetInput(uint32_t input, void* data) {
 void NodeCall::SetOutput(uint32_t output, void* data, uint64_t bytes) {
   call_->outputs[output].data = data;
   call_->outputs[output].buffer_bytes = bytes;
+}
+
+void NodeCall::LeaveOut(uint32_t output) {
+  call_->outputs[output].is_absent = true;
+  call_->outputs[output].has_buffer = false;
 }
 
 void NodeCall::SetValue(uint32_t input, std::span<const char> bytes) {

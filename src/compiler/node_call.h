@@ -24,6 +24,8 @@ class NodeCall {
   /// Memory of an input (output) of the node.
   void SetInput(uint32_t input, void* data);
   void SetOutput(uint32_t output, void* data, uint64_t bytes);
+  /// Nobody wants the output: it gets memory of the call if the steps need it.
+  void LeaveOut(uint32_t output);
   /// Whether the row wants the value of an input.
   bool IsValue(uint32_t input) const { return is_value_[input]; }
   /// The value of an input that is no constant node: `bytes` in host memory.

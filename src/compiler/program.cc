@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/program.h"
 
+#include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "compiler/tune.h"
 #include "device/scheduler.h"
@@ -12,17 +14,10 @@
 namespace reprise::compiler {
 namespace {
 
-// One run, from its submission to its end; a captured one as long as the graph that captured it.
-struct Run {
-  Program* program;  // one reference
-  exec::Bindings bindings;
-  std::vector<std::unique_ptr<Program::Keep>> keeps;
-};
-
 constexpr uint64_t kNoTicket = UINT64_MAX;
 
 struct RunTask {
-  Run* run;
+  Program::Run* run;
   exec::Replay* replay;
   exec::Replay::Progress progress;
 
@@ -49,14 +44,12 @@ struct RunTask {
     if (task->progress.ticket != kNoTicket && task->progress.phase == exec::Replay::Progress::kQueued) {
       task->replay->Cancel(task->progress.ticket);
     }
-    const Program* const program = task->run->program;
-    delete task->run;
-    program->Release();
+    Program::EndRun{}(task->run);
   }
 
   static void Describe(const void* payload, ir::TaskInfo& info) {
     info.name = "compiled graph";
-    const auto& run = *static_cast<const RunTask*>(payload)->run;
+    const Program::Run& run = *static_cast<const RunTask*>(payload)->run;
     for (const void* base : run.bindings.bases) info.args.push_back(reinterpret_cast<uint64_t>(base));
   }
 
@@ -93,6 +86,7 @@ void ApplySplits(const Graph& graph, const TuningBank& bank, Lowered& lowered) {
 
 StatusOr<Program*> Program::Build(const Graph& graph, const CompileOptions& options) {
   REPRISE_ASSIGN_OR_RETURN(Lowered lowered, Lower(graph, options.has_single_stream));
+  PrepareConstants(lowered);
   ProgramOwner program(new Program);
   REPRISE_ASSIGN_OR_RETURN(program->needs_, PlanMemory(lowered, options));
   if (options.validates_memory) REPRISE_RETURN_IF_ERROR(ValidateMemory(lowered, program->needs_));
@@ -120,7 +114,7 @@ void Program::PlaceRegions(const Lowered& lowered) {
     if (storage.kind == Storage::Kind::kInput) input_bytes_[storage.index] = storage.bytes;
     if (storage.kind == Storage::Kind::kOutput) output_bytes_[storage.index] = storage.bytes;
     if (region >= kFirstInputRegion) region_bytes[region] = storage.bytes;
-    if (storage.kind == Storage::Kind::kConstant) constants_.push_back(storage);
+    if (storage.kind == Storage::Kind::kConstant && storage.end != 0) constants_.push_back(storage);
     if (storage.kind == Storage::Kind::kFeature && storage.end != 0) features_.push_back(storage);
   }
   uint64_t at = uint64_t{1} << 44;
@@ -185,7 +179,40 @@ void Program::AddLaunch(const Lowered& lowered, LoweredTask& task, ir::LaneId la
   payloads_.push_back(static_cast<ops::LaunchTask*>(graph_.node(id).payload));
 }
 
-Program::~Program() = default;
+Program::~Program() {
+  while (Run* const run = runs_) {
+    runs_ = run->next;
+    delete run;
+  }
+}
+
+Program::RunOwner Program::NewRun() {
+  Run* run = nullptr;
+  {
+    MutexLock lock(runs_lock_);
+    run = runs_;
+    if (run != nullptr) runs_ = run->next;
+  }
+  if (run == nullptr) {
+    auto fresh = std::make_unique<Run>();
+    fresh->bindings.bases.resize(bases_.size());
+    run = fresh.release();
+  }
+  Retain();
+  run->program = this;
+  return RunOwner(run);
+}
+
+void Program::Take(Run* run) noexcept {
+  run->keeps.clear();
+  std::fill(run->bindings.bases.begin(), run->bindings.bases.end(), nullptr);
+  {
+    MutexLock lock(runs_lock_);
+    run->next = runs_;
+    runs_ = run;
+  }
+  Release();
+}
 
 std::vector<PlannedBlock> Program::memory_plan(const Graph& graph) const {
   std::vector<PlannedBlock> blocks;
@@ -210,7 +237,14 @@ std::vector<PlannedBlock> Program::memory_plan(const Graph& graph) const {
 void Program::WriteConstants(void* base) const {
   for (const Storage& storage : constants_) {
     if (storage.bytes == 0) continue;
-    std::memcpy(static_cast<char*>(base) + storage.offset, storage.constant->bytes.data(), storage.bytes);
+    char* const to = static_cast<char*>(base) + storage.offset;
+    if (storage.form) {
+      kernels::TensorRef from = storage.form->operand;
+      from.data = const_cast<char*>(storage.constant->bytes.data()) + storage.form->offset;  // which is only read
+      storage.form->write(from, to);
+    } else {
+      std::memcpy(to, storage.constant->bytes.data(), storage.bytes);
+    }
   }
 }
 
@@ -241,7 +275,7 @@ void Program::Bind(const exec::Bindings& bindings, std::vector<ir::NodeId>& move
   }
 }
 
-Status Program::Submit(runtime::Stream& stream, std::vector<void*> bases, std::vector<std::unique_ptr<Keep>> keeps) {
+Status Program::Submit(runtime::Stream& stream, RunOwner run) {
   exec::Replay* replay = nullptr;
   {
     MutexLock lock(replay_mutex_);
@@ -258,10 +292,12 @@ Status Program::Submit(runtime::Stream& stream, std::vector<void*> bases, std::v
     }
     replay = replay_.get();
   }
-  Retain();
-  auto* const run = new Run{this, {{}, std::move(bases)}, std::move(keeps)};
-  RunTask task{run, replay, {}};
+  RunTask task{run.release(), replay, {}};
   task.Rewind();
+  if (std::byte* const place = runtime::TryReserve(stream, kCompiledGraph, sizeof task)) [[likely]] {
+    new (place) RunTask(task);
+    return runtime::Commit(stream);
+  }
   return runtime::Submit(stream, ir::MakeTask(kCompiledGraph, task));
 }
 

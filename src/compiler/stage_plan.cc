@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/custom_op.h"
 #include "compiler/operands.h"
 #include "compiler/storage.h"
 
@@ -47,7 +48,8 @@ class Planner {
     for (const NodeId id : graph_.results_after) needed[id] = true;
     for (const NodeId id : order_) {
       const Node& node = graph_.at(id);
-      const bool has_effect = node.op != nullptr && node.op->repeatability == opdef::Repeatability::kEffect;
+      const bool has_effect =
+          IsCustom(node) || (node.op != nullptr && node.op->repeatability == opdef::Repeatability::kEffect);
       if (has_effect) needed[id] = true;
     }
     for (size_t i = order_.size(); i-- > 0;) {
@@ -207,7 +209,8 @@ class Planner {
 
 bool IsReady(const Graph& graph, NodeId id) {
   const Node& node = graph.at(id);
-  if (node.kind == NodeKind::kCall) return false;
+  if (node.kind == NodeKind::kCall || IsCustom(node)) return false;
+  if (node.kind == NodeKind::kConstant) return true;  // texts, whose size no type tells, too
   if (node.kind == NodeKind::kOrder) return true;
   for (const Output& output : node.outputs) {
     if (!BytesOf(output.tensor)) return false;

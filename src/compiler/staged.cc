@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <list>
 #include <map>
@@ -11,6 +12,7 @@
 
 #include "base/mutex.h"
 #include "compiler/control_flow.h"
+#include "compiler/custom_op.h"
 #include "compiler/device_block.h"
 #include "compiler/node_call.h"
 #include "compiler/run_check.h"
@@ -46,10 +48,17 @@ std::string KeyOf(std::span<const RunTensor> inputs) {
   return key;
 }
 
+struct ShapeCounts {
+  std::atomic<uint64_t> hits{0};
+  std::atomic<uint64_t> misses{0};
+  std::atomic<uint64_t> evictions{0};
+};
+
 // A stage with its plans: one for each set of input shapes, the least used dropped first.
 class ShapedStage {
  public:
-  ShapedStage(Graph graph, const CompileOptions& options) : graph_(std::move(graph)), options_(options) {}
+  ShapedStage(Graph graph, const CompileOptions& options, ShapeCounts& counts)
+      : graph_(std::move(graph)), options_(options), counts_(counts) {}
 
   struct Planned {
     std::unique_ptr<StagePlan> plan;
@@ -64,9 +73,11 @@ class ShapedStage {
     std::string key = KeyOf(inputs);
     MutexLock lock(mutex_);
     if (const auto found = by_key_.find(key); found != by_key_.end()) {
+      counts_.hits.fetch_add(1, std::memory_order_relaxed);
       recent_.splice(recent_.begin(), recent_, found->second);
       return recent_.front().second;
     }
+    counts_.misses.fetch_add(1, std::memory_order_relaxed);
     Graph known = graph_;
     for (size_t i = 0; i < inputs.size(); ++i) {
       Node& data = known.at(known.inputs[i]);
@@ -85,10 +96,11 @@ class ShapedStage {
     auto planned = std::make_shared<Planned>();
     REPRISE_ASSIGN_OR_RETURN(planned->plan, PlanStage(std::move(known), options_));
     if (planned->plan->has_rest)
-      planned->rest = std::make_unique<ShapedStage>(std::move(planned->plan->rest), options_);
+      planned->rest = std::make_unique<ShapedStage>(std::move(planned->plan->rest), options_, counts_);
     recent_.emplace_front(key, planned);
     by_key_[std::move(key)] = recent_.begin();
     if (recent_.size() > kMostShapes) {
+      counts_.evictions.fetch_add(1, std::memory_order_relaxed);
       by_key_.erase(recent_.back().first);
       recent_.pop_back();
     }
@@ -98,6 +110,7 @@ class ShapedStage {
  private:
   const Graph graph_;
   const CompileOptions& options_;
+  ShapeCounts& counts_;
   using Recent = std::list<std::pair<std::string, std::shared_ptr<Planned>>>;
   Mutex mutex_;
   Recent recent_ REPRISE_GUARDED_BY(mutex_);
@@ -110,6 +123,13 @@ class StagedRun {
   StagedRun(const Graph& graph, runtime::Stream& stream, const RunRequest& request, CalledGraphs& called)
       : graph_(graph), stream_(stream), request_(request), called_(called) {}
 
+  // What is freed now is used again behind what is on the stream.
+  ~StagedRun() {
+    for (void* const block : leased_) request_.features->Free(block);
+  }
+  StagedRun(const StagedRun&) = delete;
+  StagedRun& operator=(const StagedRun&) = delete;
+
   // Leaves the results in `results`; those that a program could write where the caller wants them are there.
   Status Run(ShapedStage& stage, std::vector<RunTensor> inputs) {
     std::vector<uint32_t> wanted(graph_.results.size());
@@ -119,7 +139,23 @@ class StagedRun {
   }
 
  private:
+  // Written by the stream alone, or by the host while the stream has nothing to do.
   StatusOr<void*> Allocate(uint64_t bytes) {
+    bytes = std::max<uint64_t>(bytes, 1);
+    if (request_.features == nullptr || stream_.sink() != nullptr) return AllocateOwn(bytes);
+    void* const block = request_.features->Allocate(bytes);
+    if (block == nullptr) {
+      return Error(kOutOfDeviceMemory,
+                   fmt::format("the allocator has no {} bytes for values of graph {}", bytes, graph_.name))
+          .Culprit("the allocator of the stream")
+          .Hint("let it give memory, or free what is not needed");
+    }
+    leased_.push_back(block);
+    return block;
+  }
+
+  // Memory that nobody has used before: the host may write it at any time.
+  StatusOr<void*> AllocateOwn(uint64_t bytes) {
     REPRISE_ASSIGN_OR_RETURN(DeviceBlock block, DeviceBlock::Allocate(stream_.device(), std::max<uint64_t>(bytes, 1)));
     blocks_->push_back(std::move(block));
     return blocks_->back().data();
@@ -144,7 +180,7 @@ class StagedRun {
     const StagePlan& plan = *planned->plan;
     std::vector<RunTensor> values = std::move(inputs);
     if (plan.program != nullptr) REPRISE_RETURN_IF_ERROR(RunProgram(*planned, values, wanted));
-    if (!plan.lone.empty()) REPRISE_RETURN_IF_ERROR(Wait());
+    if (std::ranges::any_of(plan.lone, NeedsWait)) REPRISE_RETURN_IF_ERROR(Wait());
     for (const LoneNode& lone : plan.lone) REPRISE_RETURN_IF_ERROR(RunLone(lone, values));
     for (size_t i = 0; i < plan.results.size(); ++i) {
       const StagePlan::Source& source = plan.results[i];
@@ -203,9 +239,10 @@ class StagedRun {
       bases[kConstantRegion] = planned.constants.data();
     }
     // A captured run may outlive the plan's place among those that are kept.
-    std::vector<std::unique_ptr<Program::Keep>> keeps;
-    keeps.push_back(std::make_unique<KeptPlan>(plans_.back()));
-    return program.Submit(stream_, std::move(bases), std::move(keeps));
+    Program::RunOwner run = program.NewRun();
+    run->bindings.bases = std::move(bases);
+    run->keeps.push_back(std::make_unique<KeptPlan>(plans_.back()));
+    return program.Submit(stream_, std::move(run));
   }
 
   // The result of the graph that a value of a stage is.
@@ -236,7 +273,7 @@ class StagedRun {
   }
 
   Status CopyToDevice(RunTensor& value) {
-    REPRISE_ASSIGN_OR_RETURN(void* const copy, Allocate(value.bytes));
+    REPRISE_ASSIGN_OR_RETURN(void* const copy, AllocateOwn(value.bytes));
     if (value.bytes != 0) std::memcpy(copy, value.data, value.bytes);
     value.data = copy;
     value.on_host = false;
@@ -249,12 +286,61 @@ class StagedRun {
       if (values[input].on_host) REPRISE_RETURN_IF_ERROR(CopyToDevice(values[input]));
       inputs.push_back(values[input]);
     }
+    if (const std::shared_ptr<const CustomOp> custom = CustomOf(lone)) return RunCustom(lone, *custom, inputs, values);
     if (lone.graph.at(lone.node).kind != NodeKind::kCall) return RunOperator(lone, inputs, values);
     REPRISE_ASSIGN_OR_RETURN(
         std::vector<RunTensor> outputs,
         RunCall(lone.graph, lone.node, inputs, stream_, called_, [this](uint64_t bytes) { return Allocate(bytes); }));
     for (RunTensor& output : outputs) values.push_back(std::move(output));
     return {};
+  }
+
+  static std::shared_ptr<const CustomOp> CustomOf(const LoneNode& lone) {
+    const Node& node = lone.graph.at(lone.node);
+    return IsCustom(node) ? FindCustomOp(node.type) : nullptr;
+  }
+
+  // Operators of the program's put their work on the stream; only values that they read have to be there.
+  static bool NeedsWait(const LoneNode& lone) {
+    const std::shared_ptr<const CustomOp> custom = CustomOf(lone);
+    if (custom == nullptr) return true;
+    const Node& node = lone.graph.at(lone.node);
+    for (uint32_t i = 0; i < node.inputs.size(); ++i) {
+      const Port& source = node.inputs[i].source;
+      const bool is_computed = source.is_set() && lone.graph.at(source.node).constant == nullptr;
+      if (is_computed && custom->ReadsValue(node, i)) return true;
+    }
+    return false;
+  }
+
+  Status RunCustom(const LoneNode& lone, const CustomOp& custom, std::span<const RunTensor> given,
+                   std::vector<RunTensor>& values) {
+    const Node& node = lone.graph.at(lone.node);
+    std::vector<RunTensor> inputs(node.inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Port& port = node.inputs[i].source;
+      if (!port.is_set()) continue;
+      if (const auto& constant = lone.graph.at(port.node).constant; constant != nullptr) {
+        REPRISE_ASSIGN_OR_RETURN(inputs[i], CopyOf(*constant));
+        continue;
+      }
+      const auto place = std::ranges::find(lone.graph.inputs, port.node);
+      inputs[i] = given[static_cast<size_t>(place - lone.graph.inputs.begin())];
+    }
+    std::vector<Tensor> told;
+    for (const Output& output : node.outputs) told.push_back(output.tensor);
+    std::vector<RunTensor> outputs(told.size());
+    CustomCall call{node, stream_, inputs, told, outputs, [this](uint64_t bytes) { return Allocate(bytes); }};
+    REPRISE_RETURN_IF_ERROR(custom.Run(call));
+    values.insert(values.end(), outputs.begin(), outputs.end());
+    return {};
+  }
+
+  StatusOr<RunTensor> CopyOf(const Constant& constant) {
+    RunTensor tensor{.bytes = constant.bytes.size(), .dtype = constant.dtype, .shape = constant.shape};
+    REPRISE_ASSIGN_OR_RETURN(tensor.data, AllocateOwn(tensor.bytes));
+    std::memcpy(tensor.data, constant.bytes.data(), tensor.bytes);
+    return tensor;
   }
 
   // The stream has nothing to do: values of inputs are there.
@@ -273,7 +359,7 @@ class StagedRun {
       if (!node.inputs[i].source.is_set()) continue;
       const Node& source = graph.at(node.inputs[i].source.node);
       if (source.constant != nullptr) {
-        REPRISE_ASSIGN_OR_RETURN(void* const copy, Allocate(source.constant->bytes.size()));
+        REPRISE_ASSIGN_OR_RETURN(void* const copy, AllocateOwn(source.constant->bytes.size()));
         std::memcpy(copy, source.constant->bytes.data(), source.constant->bytes.size());
         addresses[i] = copy;
         call.SetInput(i, copy);
@@ -387,6 +473,7 @@ class StagedRun {
   const RunRequest& request_;
   CalledGraphs& called_;
   std::shared_ptr<std::vector<DeviceBlock>> blocks_ = std::make_shared<std::vector<DeviceBlock>>();
+  std::vector<void*> leased_;  ///< of the request's allocator
   std::vector<std::shared_ptr<ShapedStage::Planned>> plans_;
   std::vector<Copy> copies_;
 };
@@ -405,7 +492,7 @@ class StagedExecutable final : public Executable {
       MutexLock lock(mutex_);
       Hoist(first);
     }
-    first_ = std::make_unique<ShapedStage>(std::move(first), options_);
+    first_ = std::make_unique<ShapedStage>(std::move(first), options_, counts_);
     return {};
   }
 
@@ -416,12 +503,16 @@ class StagedExecutable final : public Executable {
   std::span<const std::pair<uint32_t, uint32_t>> shared() const override { return {}; }
   std::span<const LogicalStream> logical_streams() const override { return streams_.streams; }
   size_t events() const override { return 0; }
+  ShapeCache shape_cache() const { return {counts_.hits.load(), counts_.misses.load(), counts_.evictions.load()}; }
   Status SetConstants(void*, uint64_t) override { return NotStatic("constants"); }
   Status SetFeatures(void*, uint64_t) override { return NotStatic("features"); }
   Status SetFixedFeatures(void*, uint64_t) override { return NotStatic("fixed features"); }
 
   Status Run(runtime::Stream& stream, const RunRequest& request) override {
     REPRISE_RETURN_IF_ERROR(CheckCounts(graph_, request));
+    for (size_t i = 0; i < request.inputs.size(); ++i) {
+      REPRISE_RETURN_IF_ERROR(CheckInput(graph_, i, request.inputs[i]));
+    }
     std::vector<RunTensor> inputs(request.inputs.begin(), request.inputs.end());
     for (RunTensor& input : inputs) input.bytes = NeededBytes(input);  // blocks may be larger
     {
@@ -485,12 +576,18 @@ class StagedExecutable final : public Executable {
   std::vector<Tensor> results_;
   StreamPlan streams_;
   CalledGraphs called_;
+  ShapeCounts counts_;
   std::unique_ptr<ShapedStage> first_;
   Mutex mutex_;
   std::vector<Hoisted> hoisted_ REPRISE_GUARDED_BY(mutex_);
 };
 
 }  // namespace
+
+std::optional<ShapeCache> ShapeCacheOf(const Executable& executable) {
+  const auto* const staged = dynamic_cast<const StagedExecutable*>(&executable);
+  return staged != nullptr ? std::optional(staged->shape_cache()) : std::nullopt;
+}
 
 bool IsStaged(const Graph& graph) {
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {

@@ -9,7 +9,9 @@
 // device, and nodes that call graphs. What is left is the next stage.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/status.h"
 #include "compiler/executable.h"
@@ -21,6 +23,16 @@ namespace reprise::compiler {
 bool IsStaged(const Graph& graph);
 
 StatusOr<std::shared_ptr<Executable>> CompileStaged(Graph graph, const CompileOptions& options);
+
+/// Plans that a graph keeps for the shapes that came along: how often a stage found one, made one, and dropped one for
+/// another.
+struct ShapeCache {
+  uint64_t hits = 0;
+  uint64_t misses = 0;
+  uint64_t evictions = 0;
+};
+/// Nothing for static executables.
+std::optional<ShapeCache> ShapeCacheOf(const Executable& executable);
 
 /// Puts the nodes of called graphs (PartitionedCall) in the place of the calls.
 Status InlineCalls(Graph& graph);

@@ -2,8 +2,8 @@
 //
 // Storages: the pieces of memory that a lowered graph works on, before and after they have places.
 //
-// Lowering gives each storage an address that nothing lies at, and writes tasks over such addresses. The memory plan then
-// gives each storage a place: an offset in one of the regions. Program turns addresses into places.
+// Lowering gives each storage an address that nothing lies at, and writes tasks over such addresses. The memory plan
+// then gives each storage a place: an offset in one of the regions. Program turns addresses into places.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,13 @@ struct Touch {
   uint32_t last;
 };
 
+/// An operand within a constant, and how the bytes of its storage are made from it.
+struct FormOfConstant {
+  kernels::TensorRef operand;  ///< data: none
+  uint64_t offset = 0;         ///< of the operand in the constant
+  void (*write)(const kernels::TensorRef& from, void* to) = nullptr;
+};
+
 struct Storage {
   enum class Kind : uint8_t {
     kConstant,  ///< `constant`
@@ -51,6 +58,7 @@ struct Storage {
   uint64_t address = 0;  ///< stands for it in the tasks
   uint64_t bytes = 0;
   std::shared_ptr<const Constant> constant;
+  std::optional<FormOfConstant> form;  ///< of the constant, instead of its bytes
   // Of the tasks, by their places: the first that touches it, and the one behind the last.
   uint32_t begin = UINT32_MAX;
   uint32_t end = 0;
@@ -90,6 +98,10 @@ struct Lowered {
 /// and what their steps refuse, with the node.
 StatusOr<Lowered> Lower(const Graph& graph, bool has_single_stream);
 
+/// Lets tasks read constants in the forms that their kernels like best (ops::PreparedForm). Constants that nobody reads
+/// otherwise take no memory.
+void PrepareConstants(Lowered& lowered);
+
 /// Gives all storages places: element-wise tasks write over an operand that nobody needs any more, and features whose
 /// lives do not overlap share bytes.
 StatusOr<MemoryNeeds> PlanMemory(Lowered& lowered, const CompileOptions& options);
@@ -100,5 +112,6 @@ Status ValidateMemory(const Lowered& lowered, const MemoryNeeds& needs);
 
 /// How large a tensor is; nothing where its shape or type is not known.
 std::optional<uint64_t> BytesOf(const Tensor& tensor);
+std::optional<uint64_t> BytesOf(int32_t dtype, std::span<const int64_t> dims);
 
 }  // namespace reprise::compiler

@@ -14,6 +14,7 @@
 #include <iterator>
 
 #include "base/text_file.h"
+#include "compiler/compiled_file.h"
 #include "compiler/export/export.h"
 #include "compiler/hash.h"
 #include "compiler/import/import.h"
@@ -25,8 +26,6 @@
 
 namespace reprise::engine {
 namespace {
-
-constexpr const char* kMagic = "reprise compiled graph 1";
 
 // The processor as far as compiled graphs may differ by it.
 std::string Processor() {
@@ -85,6 +84,11 @@ StatusOr<std::string> ModelOf(const compiler::Graph& optimised) {
   return compiler::ExportBytes(graph, {.completes = true});
 }
 
+std::string AboutCompiled(const compiler::Graph& source) {
+  return fmt::format(R"({}, "processor": "{}", "source": "{:016x}")", compiler::kCompiledFileStart, Processor(),
+                     FingerprintOf(source));
+}
+
 StatusOr<CompileCache> CompileCache::Open(const OptionSet& options, const compiler::Graph& source) {
   CompileCache cache;
   const std::string folder(options.Get("ge.graph_compiler_cache_dir"));
@@ -99,8 +103,7 @@ StatusOr<CompileCache> CompileCache::Open(const OptionSet& options, const compil
   }
   cache.folder_ = folder;
   cache.key_ = key;
-  cache.fits_ = fmt::format(R"({{"format": "{}", "processor": "{}", "source": "{:016x}")", kMagic, Processor(),
-                            FingerprintOf(source));
+  cache.fits_ = AboutCompiled(source);
   return cache;
 }
 
@@ -129,22 +132,26 @@ std::unique_ptr<compiler::Graph> CompileCache::Read(const std::string& file, std
     return nullptr;
   }
   std::ifstream stream(PathOf(file), std::ios::binary);
-  std::string head;
-  if (!stream || !std::getline(stream, head)) {
+  if (!stream) {
     *reason = "the file cannot be read";
     return nullptr;
   }
-  const std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (!head.starts_with(fits_.substr(0, fits_.find(", \"source\"")))) {
+  return ReadBytes({std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()}, reason);
+}
+
+std::unique_ptr<compiler::Graph> CompileCache::ReadBytes(const std::string& bytes, std::string* reason) const {
+  const std::optional<compiler::CompiledParts> parts = compiler::SplitCompiled(bytes);
+  if (!parts || !parts->about.starts_with(fits_.substr(0, fits_.find(", \"source\"")))) {
     *reason = "it is of another version, or for another processor";
-  } else if (!head.starts_with(fits_)) {
+  } else if (parts->about != fits_) {
     *reason = "it is of another graph with the same key";
-  } else if (head != fmt::format(R"({}, "checksum": "{:016x}"}})", fits_, compiler::HashOf(bytes))) {
+  } else if (!parts->model) {
     *reason = "it is damaged";
   } else {
-    auto graph = compiler::ImportBytes(bytes);
-    if (graph.ok()) return std::move(graph).value();
-    *reason = std::move(graph).status().detail().what;
+    auto graph = compiler::ImportBytes(*parts->model);
+    Status status = graph.ok() ? compiler::Verify(**graph) : std::move(graph).status();
+    if (status.ok()) return std::move(graph).value();
+    *reason = status.detail().what;
   }
   return nullptr;
 }
@@ -160,7 +167,6 @@ Status CompileCache::Write(const compiler::Graph& optimised) const {
   REPRISE_ASSIGN_OR_RETURN(const std::string bytes, ModelOf(optimised));
   const FileLock lock(PathOf(key_ + ".lock"));
   const std::string file = fmt::format("{}_{}.om", key_, TimeStamp());
-  const std::string head = fmt::format("{}, \"checksum\": \"{:016x}\"}}\n", fits_, compiler::HashOf(bytes));
   // Whoever reads meanwhile sees the old file or the whole new one.
   const auto replace = [this](const std::string& name, const std::string& text) -> Status {
     const std::string path = PathOf(name);
@@ -171,7 +177,7 @@ Status CompileCache::Write(const compiler::Graph& optimised) const {
     return Error(kWriteFile, fmt::format("\"{}\" cannot be replaced", path))
         .Hint("check the permissions of the folder");
   };
-  REPRISE_RETURN_IF_ERROR(replace(file, head + bytes));
+  REPRISE_RETURN_IF_ERROR(replace(file, compiler::PackCompiled(fits_, bytes)));
   std::vector<CacheEntry> entries = ReadCacheIndex(PathOf(key_ + ".idx"));
   std::erase_if(entries, [&](const CacheEntry& entry) {
     if (entry.key != key_) return false;

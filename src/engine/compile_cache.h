@@ -22,6 +22,8 @@ namespace reprise::engine {
 
 /// A compiled graph as a model.
 StatusOr<std::string> ModelOf(const compiler::Graph& optimised);
+/// What the line of a compiled file says of a compilation of `source` here; see compiler/compiled_file.h.
+std::string AboutCompiled(const compiler::Graph& source);
 
 /// The cache of one compilation; without the two options one that never finds and never keeps.
 class CompileCache {
@@ -32,6 +34,8 @@ class CompileCache {
   /// The compiled graph; null when there is none that fits.
   std::unique_ptr<compiler::Graph> Find();
   bool was_found() const { return was_found_; }
+  /// The graph in the bytes of a file; null, and the reason, where they are not of this compilation.
+  std::unique_ptr<compiler::Graph> ReadBytes(const std::string& bytes, std::string* reason) const;
   /// Keeps a compiled graph. A file that cannot be written is told of in a warning.
   void Keep(const compiler::Graph& optimised) const;
 

@@ -9,6 +9,7 @@
 
 #include "compiler/dump/dump.h"
 #include "compiler/passes/switches.h"
+#include "compiler/storage.h"
 #include "engine/banks.h"
 #include "engine/compile_cache.h"
 #include "engine/fusion_results.h"
@@ -144,6 +145,7 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::
   auto compiled = std::make_shared<CompiledGraph>();
   compiled->source_ = source;
   REPRISE_RETURN_IF_ERROR(CastResults(compiled->source_, options.Get("ge.outputDatatype")));
+  REPRISE_ASSIGN_OR_RETURN(compiled->state_, TakeState(compiled->source_));
   compiled->options_ = options;
   compiled->site_ = site;
   REPRISE_ASSIGN_OR_RETURN(compiled->compile_options_, CompileOptionsOf(options));
@@ -162,9 +164,9 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::
     REPRISE_ASSIGN_OR_RETURN(hints, HintShapesOf(hint_text, count));
   }
   std::vector<opdef::Shape> shapes;
-  for (size_t i = 0; i < count; ++i) {
-    opdef::Shape shape = InputOf(source, i).shape;
-    if (!shape.is_static() && !HasGears(options)) {
+  for (size_t i = 0; i < compiled->source_.inputs.size(); ++i) {
+    opdef::Shape shape = InputOf(compiled->source_, i).shape;
+    if (i < count && !shape.is_static() && !HasGears(options)) {
       if (!inputs.empty()) {
         if (!Fits(shape, inputs[i].shape)) return DoesNotFit(source, i, inputs[i].shape, "the caller's");
         if (!KeepsOpen(options)) {
@@ -223,7 +225,20 @@ Status CompiledGraph::Add(const std::vector<opdef::Shape>& shapes) {
                   options_.Is("ge.exportCompileStat", "2"));
     }
   }
-  Variant variant{shapes, std::move(made).value(), 0};
+  Variant variant{shapes, {}, {}, std::move(made).value(), 0};
+  for (const compiler::Tensor& result : variant.executable->results()) {
+    variant.result_bytes.push_back(compiler::BytesOf(result));
+  }
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    Variant::Known& known = variant.known.emplace_back();
+    known.dtype = InputOf(source_, i).dtype;
+    known.has_sizes = shapes[i].is_static();
+    if (!known.has_sizes) continue;
+    known.sizes = shapes[i].numbers();
+    compiler::Tensor tensor = InputOf(source_, i);
+    tensor.shape = shapes[i];
+    known.bytes = compiler::BytesOf(tensor).value_or(0);
+  }
   if (!variants_.empty() && variants_.front().executable->is_static()) {
     const Variant& last = variants_.back();
     variant.constants_at = last.constants_at + last.executable->needs().constants;
@@ -267,7 +282,7 @@ Status CompiledGraph::AddGears(const std::vector<opdef::Shape>& shapes) {
 }
 
 StatusOr<Variant*> CompiledGraph::Choose(std::span<const InputMeta> inputs) {
-  if (!has_gears_ && !is_specialised_) return &variants_.front();
+  if (Variant* const only = only_variant()) return only;
   for (Variant& variant : variants_) {
     bool fits = true;
     for (size_t i = 0; i < inputs.size() && fits; ++i) fits = Fits(variant.inputs[i], inputs[i].shape);
@@ -288,9 +303,16 @@ StatusOr<Variant*> CompiledGraph::Choose(std::span<const InputMeta> inputs) {
     if (!Fits(own, inputs[i].shape)) return DoesNotFit(source_, i, inputs[i].shape, "the run's");
     shapes.push_back(own.is_static() || has_gears_ ? own : opdef::Shape::Of(inputs[i].shape));
   }
+  for (size_t i = inputs.size(); i < source_.inputs.size(); ++i) shapes.push_back(InputOf(source_, i).shape);
   REPRISE_RETURN_IF_ERROR(Add(shapes));  // beside gears: one for all other shapes
   if (variants_.size() > kMostSpecialised) variants_.erase(variants_.begin() + 1);
   return &variants_.back();
+}
+
+compiler::Graph CompiledGraph::visible() const {
+  compiler::Graph graph = optimised();
+  PutStateBack(state_, graph);
+  return graph;
 }
 
 void CompiledGraph::Summarise() {
@@ -308,13 +330,14 @@ void CompiledGraph::Summarise() {
   summary_.is_refreshable = options_.Is("ge.featureBaseRefreshable", "1");
   summary_.stream_count = executable.streams();
   summary_.event_count = executable.events();
-  for (const compiler::Tensor& result : executable.results()) {
+  const size_t visible = executable.results().size() - state_.collected.size();
+  for (const compiler::Tensor& result : executable.results().first(visible)) {
     summary_.output_shapes.push_back(result.shape.numbers());
     summary_.output_types.push_back(result.dtype);
   }
   // Of gears: the largest sizes.
   for (const Variant& variant : variants_) {
-    const auto results = variant.executable->results();
+    const auto results = variant.executable->results().first(visible);
     for (size_t i = 0; i < results.size() && has_gears_; ++i) {
       const auto product = [](const std::vector<int64_t>& dims) {
         int64_t count = 1;

@@ -15,7 +15,9 @@
 #include "base/status.h"
 #include "compiler/executable.h"
 #include "compiler/graph.h"
+#include "engine/graph_state.h"
 #include "engine/options.h"
+#include "engine/shared_features.h"
 #include "engine/summary.h"
 
 namespace reprise::engine {
@@ -28,7 +30,17 @@ struct InputMeta {
 
 /// An executable, and for which sizes of inputs it is.
 struct Variant {
+  /// What an input is, ready to be compared.
+  struct Known {
+    int32_t dtype = -1;
+    bool has_sizes = false;
+    std::vector<int64_t> sizes;
+    uint64_t bytes = 0;
+  };
+
   std::vector<opdef::Shape> inputs;
+  std::vector<Known> known;                           ///< the same
+  std::vector<std::optional<uint64_t>> result_bytes;  ///< of results whose sizes are known
   std::shared_ptr<compiler::Executable> executable;
   uint64_t constants_at = 0;  ///< offset in the region of constants, which all variants share
 };
@@ -38,6 +50,9 @@ struct CompileSite {
   uint64_t session = 0;
   uint32_t graph = 0;
   std::string weight_folder;  ///< for constants in files; made on demand
+  std::shared_ptr<Variables> variables;
+  std::shared_ptr<SharedFeatures> features;  ///< null: graphs have features of their own
+  int device = 0;
 };
 
 /// Threads: thread-compatible.
@@ -57,6 +72,11 @@ class CompiledGraph {
                                         std::span<const InputMeta> inputs);
 
   const Summary& summary() const { return summary_; }
+  /// The variant of every run; null where the inputs decide.
+  Variant* only_variant() { return has_gears_ || is_specialised_ ? nullptr : &variants_.front(); }
+  /// Inputs behind those of the program, and results behind its own.
+  const GraphState& state() const { return state_; }
+  const compiler::CompileOptions& compile_options() const { return compile_options_; }
   bool has_gears() const { return has_gears_; }
   std::vector<Variant>& variants() { return variants_; }
   /// The executable for these inputs. Gears: kParamInvalid unless one fits. Where shapes came along with a run, others
@@ -64,6 +84,8 @@ class CompiledGraph {
   StatusOr<Variant*> Choose(std::span<const InputMeta> inputs);
   /// The graph after all passes; of gears the first one's.
   const compiler::Graph& optimised() const { return variants_.front().executable->graph(); }
+  /// The same as the program sees it: variables are nodes.
+  compiler::Graph visible() const;
 
  private:
   Status Add(const std::vector<opdef::Shape>& shapes);
@@ -71,6 +93,7 @@ class CompiledGraph {
   void Summarise();
 
   compiler::Graph source_;
+  GraphState state_;
   OptionSet options_;
   compiler::CompileOptions compile_options_;
   CompileSite site_;

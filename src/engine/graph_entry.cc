@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "compiler/staged.h"
 #include "engine/numbers.h"
 #include "engine/warnings.h"
 
@@ -13,7 +14,12 @@ namespace reprise::engine {
 
 GraphEntry::GraphEntry(CompileSite site, std::shared_ptr<compiler::Graph> graph, std::shared_ptr<const void> identity,
                        OptionSet options)
-    : site_(std::move(site)), identity_(std::move(identity)), options_(std::move(options)), graph_(std::move(graph)) {}
+    : site_(std::move(site)),
+      identity_(std::move(identity)),
+      options_(std::move(options)),
+      graph_(std::move(graph)),
+      has_variables_(HasVariables(*graph_)),
+      dump_(ValueDump::Of(options_, site_.graph, site_.device)) {}
 
 GraphEntry::~GraphEntry() = default;
 
@@ -105,7 +111,7 @@ Status GraphEntry::Compile(std::span<const InputMeta> inputs) {
   REPRISE_ASSIGN_OR_RETURN(std::shared_ptr<CompiledGraph> compiled,
                            CompiledGraph::Compile(*graph_, options_, inputs, site_));
   // The program sees the graph as it is compiled.
-  *graph_ = compiled->optimised();
+  *graph_ = compiled->visible();
   MutexLock lock(mutex_);
   compiled_ = std::move(compiled);
   return {};
@@ -165,7 +171,11 @@ Status GraphEntry::Load(const OptionMap& options, void* stream, const AllocatorP
         .Hint("freeze only inputs whose sizes are known");
   }
   REPRISE_RETURN_IF_ERROR(TakeRegions(stream, allocator));
-  frozen_ = std::move(frozen);
+  frozen_.clear();
+  for (auto& [index, input] : frozen) {
+    if (index >= frozen_.size()) frozen_.resize(index + 1);
+    frozen_[index] = input;
+  }
   host_inputs_ = std::move(hosts);
   MutexLock lock(mutex_);
   is_loaded_ = true;
@@ -237,7 +247,8 @@ StatusOr<std::string> GraphEntry::Timeline() const {
         .Culprit(fmt::format("graph_id {}", site_.graph))
         .Hint("load or run it first");
   }
-  return TimelineOf(compiled_->optimised(), compiled_->summary().streams);
+  return TimelineOf(compiled_->optimised(), compiled_->summary().streams,
+                    compiler::ShapeCacheOf(*compiled_->variants().front().executable));
 }
 
 }  // namespace reprise::engine

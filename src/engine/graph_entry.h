@@ -23,6 +23,7 @@
 #include "engine/device_work.h"
 #include "engine/option_values.h"
 #include "engine/options.h"
+#include "engine/value_dump.h"
 
 namespace reprise::engine {
 
@@ -78,11 +79,13 @@ class GraphEntry : public std::enable_shared_from_this<GraphEntry> {
   Status Compile(std::span<const InputMeta> inputs);
   Status Load(const OptionMap& options, void* stream, const AllocatorPtr& allocator);
   /// Queues a run. `host_anywhere`: any input may be in memory of the host.
+  /// `collected`: gets results for callbacks, in the order of state().collected; null: they are dropped.
   Status Run(runtime::Stream& stream, std::span<const InputTensor> inputs, std::vector<OutputTensor>& outputs,
-             const AllocatorPtr& allocator, bool host_anywhere);
+             const AllocatorPtr& allocator, bool host_anywhere, std::vector<OutputTensor>* collected = nullptr);
   /// kUnsupported for a style other than the first one.
   Status Claim(RunStyle style);
 
+  bool has_variables() const { return has_variables_; }
   bool is_built() const;
   bool is_loaded() const;
   /// CompileGraph was called, not only a run.
@@ -111,13 +114,28 @@ class GraphEntry : public std::enable_shared_from_this<GraphEntry> {
   Status SetFeatures(const void* base, uint64_t bytes, uint64_t needed, FeatureUse use) REPRISE_REQUIRES(mutex_);
   Status TakeRegions(void* stream, const AllocatorPtr& allocator);
   Status ApplyBases(Variant& variant);
-  StatusOr<std::vector<compiler::RunTensor>> PrepareInputs(const Variant& variant, std::span<const InputTensor> inputs,
-                                                           bool host_anywhere);
+  /// A run whose values are dumped goes through another executable.
+  struct Dumping {
+    std::shared_ptr<compiler::Executable> executable;
+    std::vector<DumpedValue> values;
+  };
+  StatusOr<Dumping> BeginDump(const CompiledGraph& compiled, const Variant& variant, runtime::Stream& stream);
+  Status PrepareInputs(const Variant& variant, std::span<const InputTensor> inputs, bool host_anywhere);
+  Status CheckSizes(const Variant::Known& known, size_t i, const InputTensor& given,
+                    const compiler::RunTensor& tensor) const;
+  Status PrepareOutputs(const Variant& variant, size_t results, std::span<const OutputTensor> outputs);
+  /// Memory between the nodes of a static graph, while the run is queued; null where the graph has its own.
+  StatusOr<std::unique_ptr<SharedFeatures::Lease>> LeaseFeatures(compiler::Executable& executable,
+                                                                 runtime::Stream& stream);
+  compiler::FeatureAllocator* FeaturesOf(const compiler::Executable& executable, const AllocatorPtr& allocator,
+                                         void* stream);
 
   const CompileSite site_;
   const std::shared_ptr<const void> identity_;
   const OptionSet options_;
   std::shared_ptr<compiler::Graph> graph_;  ///< the program's, as it was added
+  const bool has_variables_;
+  const std::unique_ptr<ValueDump> dump_;  ///< with a Turn; null: nothing is dumped
 
   mutable Mutex mutex_;
   bool is_busy_ REPRISE_GUARDED_BY(mutex_) = false;
@@ -135,11 +153,15 @@ class GraphEntry : public std::enable_shared_from_this<GraphEntry> {
   void* const_base_ = nullptr;
   void* feature_base_ = nullptr;
   uint64_t feature_bytes_ = 0;
-  std::vector<Memory> regions_;              ///< of the external allocator
-  std::vector<std::shared_ptr<void>> kept_;  ///< what queued runs may still use
-  std::map<uint32_t, FrozenInput> frozen_;
+  std::vector<Memory> regions_;                     ///< of the external allocator
+  std::vector<std::shared_ptr<void>> kept_;         ///< what queued runs may still use
+  std::vector<std::optional<FrozenInput>> frozen_;  ///< by input; shorter where the rest is not frozen
   std::vector<uint32_t> host_inputs_;
   std::set<void*> streams_;  ///< on which it ran
+  // Of the run that is prepared; kept for their memory.
+  std::vector<compiler::RunTensor> sources_;
+  std::vector<compiler::RunTensor> targets_;
+  std::vector<KnownPlace> places_;  ///< by input
 };
 
 }  // namespace reprise::engine

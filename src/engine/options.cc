@@ -196,12 +196,14 @@ Status OptionSet::CheckTogether(int number) const {
                   "set one of the two");
   }
   if ((Is("ge.exec.enableDump", "1") || Is("ge.exec.enableDumpDebug", "1")) && Get("ge.exec.dumpPath").empty()) {
-    return refuse("ge.exec.enableDump", "is 1, but ge.exec.dumpPath is not set", "name a folder in ge.exec.dumpPath");
+    return refuse(Is("ge.exec.enableDump", "1") ? "ge.exec.enableDump" : "ge.exec.enableDumpDebug",
+                  "is 1, but ge.exec.dumpPath is not set", "name a folder in ge.exec.dumpPath");
   }
-  if (Is("ge.exec.enableDump", "1") || Is("ge.exec.enableDumpDebug", "1")) {
-    return Fail(kUnsupported, kBadValue, "option ge.exec.enableDump asks for dumps, which sessions do not write here")
-        .Culprit("option ge.exec.enableDump")
-        .Hint("leave it out");
+  if (Is("ge.exec.enableDumpDebug", "1")) {
+    return Fail(kUnsupported, kBadValue,
+                "option ge.exec.enableDumpDebug looks for overflows that devices count, which the CPU does not")
+        .Culprit("option ge.exec.enableDumpDebug")
+        .Hint("leave it out, or set ge.exec.enableDump with ge.exec.dumpData = stats, which counts what is no number");
   }
   if (Is("ge.enableSingleStream", "true") && !Get("ge.autoMultistreamParallelMode").empty()) {
     return refuse("ge.enableSingleStream", "is true, which ge.autoMultistreamParallelMode excludes",

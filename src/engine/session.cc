@@ -36,6 +36,12 @@ Status RunsAlready(uint64_t session) {
       .Hint("call again when the other call has returned, or use another session");
 }
 
+HostTensor HostCopyOf(int32_t dtype, const std::vector<int64_t>& shape, const void* data, uint64_t bytes) {
+  HostTensor copy{dtype, shape, std::string(bytes, '\0')};
+  if (bytes > 0) std::memcpy(copy.bytes.data(), data, bytes);
+  return copy;
+}
+
 std::vector<InputMeta> MetasOf(std::span<const InputTensor> inputs) {
   std::vector<InputMeta> metas;
   for (const InputTensor& input : inputs) metas.push_back(input.meta);
@@ -51,7 +57,9 @@ Session::Session(uint64_t id, Interface interface, OptionMap process, OptionMap 
       set.IsSet("ge.session_device_id") ? set.Number("ge.session_device_id") : set.Number("ge.exec.deviceId");
   device_ = static_cast<int>(std::max<int64_t>(device, 0));
   compiles_in_parallel_ = set.Is("ge.AllowMultiGraphParallelCompile", "1");
-  is_policy_4_ = set.Is("ge.exec.staticMemoryPolicy", "4");
+  const std::string_view policy = set.Get("ge.exec.staticMemoryPolicy");
+  is_policy_4_ = policy == "4";
+  if (policy == "1" || policy == "2" || policy == "4") shared_features_ = std::make_shared<SharedFeatures>();
   patience_ms_ = set.Number("stream_sync_timeout");
   weight_folder_ = WeightFolder(id);
 }
@@ -113,8 +121,9 @@ Status Session::AddGraph(uint32_t graph, std::shared_ptr<compiler::Graph> model,
         .Culprit(fmt::format("graph_id {}", graph))
         .Hint("add a copy of it: AddGraphWithCopy");
   }
-  graphs_[graph] = std::make_shared<GraphEntry>(CompileSite{id_, graph, weight_folder_}, std::move(model),
-                                                std::move(identity), std::move(set));
+  graphs_[graph] =
+      std::make_shared<GraphEntry>(CompileSite{id_, graph, weight_folder_, variables_, shared_features_, device_},
+                                   std::move(model), std::move(identity), std::move(set));
   return {};
 }
 
@@ -144,6 +153,12 @@ Status Session::CompileGraph(uint32_t graph, std::span<const InputMeta> inputs) 
   if (entry->is_built()) {
     Warn(fmt::format("graph {} of session {} is compiled already", graph, id_));
     return {};
+  }
+  if (interface_ == Interface::kFirst && entry->has_variables()) {
+    return Fail(kUnsupported, kWrongOrder,
+                fmt::format("graph {} of session {} has variables, which CompileGraph does not take", graph, id_))
+        .Culprit(fmt::format("graph_id {}", graph))
+        .Hint("leave CompileGraph out: runs compile by themselves; or use ge::GeSession");
   }
   REPRISE_RETURN_IF_ERROR(UseOwnDevice());
   REPRISE_RETURN_IF_ERROR(Build(*entry, inputs));
@@ -227,20 +242,69 @@ Status Session::RunOnStream(uint32_t graph, void* stream, std::span<const InputT
   return entry->Run(*found, inputs, outputs, AllocatorOf(stream), true);
 }
 
-Status Session::Wait(GraphEntry& entry, std::span<const InputTensor> inputs, std::vector<HostTensor>& outputs) {
+Status Session::Wait(uint32_t graph, GraphEntry& entry, std::span<const InputTensor> inputs,
+                     std::vector<HostTensor>& outputs) {
   REPRISE_RETURN_IF_ERROR(UseOwnDevice());
   REPRISE_ASSIGN_OR_RETURN(runtime::Stream * stream, own_stream_.Get());
   REPRISE_RETURN_IF_ERROR(Ready(entry, nullptr, inputs));
   std::vector<OutputTensor> results;
-  Status status = entry.Run(*stream, inputs, results, nullptr, true);
+  std::vector<OutputTensor> collected;
+  Status status = entry.Run(*stream, inputs, results, nullptr, true, &collected);
   if (status.ok()) status = stream->Synchronize(runtime::DeadlineAfterMs(patience_ms_));
   if (!status.ok()) return status;
   outputs.clear();
   for (const OutputTensor& result : results) {
-    HostTensor& output = outputs.emplace_back(HostTensor{result.dtype, result.shape, std::string(result.bytes, '\0')});
-    if (result.bytes > 0) std::memcpy(output.bytes.data(), result.data, result.bytes);
+    outputs.push_back(HostCopyOf(result.dtype, result.shape, result.data, result.bytes));
+  }
+  return collected.empty() ? Status() : CallBack(graph, entry, collected);
+}
+
+Status Session::CallBack(uint32_t graph, const GraphEntry& entry, std::span<const OutputTensor> collected) const {
+  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<const CompiledGraph> compiled, entry.Compiled());
+  std::map<std::string, std::map<std::string, HostTensor>> by_key;
+  for (size_t i = 0; i < collected.size(); ++i) {
+    const CollectedResult& about = compiled->state().collected[i];
+    const OutputTensor& value = collected[i];
+    by_key[about.key].emplace(about.name, HostCopyOf(value.dtype, value.shape, value.data, value.bytes));
+  }
+  for (const auto& [key, values] : by_key) {
+    Collect callback;
+    {
+      MutexLock lock(mutex_);
+      const auto found = callbacks_.find(key);
+      if (found == callbacks_.end()) continue;
+      callback = found->second;
+    }
+    const int answer = callback(graph, values);
+    if (answer == 0) continue;
+    return Fail(kFailed, kInner, fmt::format("the callback for {} answers {}", key, static_cast<uint32_t>(answer)))
+        .Culprit(fmt::format("graph_id {}", graph))
+        .Hint("look into the function that was given to RegisterCallBackFunc");
   }
   return {};
+}
+
+Status Session::RegisterCallback(const std::string& key, Collect callback) {
+  if (key != "Summary" && key != "Save") {
+    return Fail(kParamInvalid, kBadValue, fmt::format("key is \"{}\", must be Summary or Save", key))
+        .Culprit("parameter key")
+        .Hint("register for the operators Summary or Save");
+  }
+  if (!callback)
+    return Fail(kParamInvalid, kNullValue, "callback is null").Culprit("parameter callback").Hint("give one");
+  MutexLock lock(mutex_);
+  callbacks_[key] = std::move(callback);
+  return {};
+}
+
+StatusOr<std::vector<HostTensor>> Session::ReadVariables(std::span<const std::string> names) {
+  REPRISE_RETURN_IF_ERROR(UseOwnDevice());
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<Variables::Value> values, variables_->Read(names));
+  std::vector<HostTensor> tensors;
+  for (const Variables::Value& value : values) {
+    tensors.push_back(HostCopyOf(value.dtype, value.shape, value.data, value.bytes));
+  }
+  return tensors;
 }
 
 Status Session::RunAndWait(uint32_t graph, std::span<const InputTensor> inputs, std::vector<HostTensor>& outputs) {
@@ -257,7 +321,7 @@ Status Session::RunAndWait(uint32_t graph, std::span<const InputTensor> inputs, 
         .Culprit(fmt::format("graph_id {}", graph))
         .Hint("run it with RunGraphWithStreamAsync, or leave CompileGraph out");
   }
-  return Wait(*entry, inputs, outputs);
+  return Wait(graph, *entry, inputs, outputs);
 }
 
 Status Session::RunLater(uint32_t graph, std::vector<HostTensor> inputs, Done done) {
@@ -301,7 +365,7 @@ void Session::Work() {
         if (interface_ == Interface::kSecond) REPRISE_RETURN_IF_ERROR(entry->Claim(RunStyle::kAsync));
         const MutexLock lock(sync_mutex_);
         REPRISE_ASSIGN_OR_RETURN(const GraphEntry::Turn turn, entry->Begin());
-        return Wait(*entry, inputs, outputs);
+        return Wait(job.graph, *entry, inputs, outputs);
       };
       status = run();
       return status.Clone();

@@ -83,6 +83,16 @@ class Session {
   /// What graphs without options of their own have.
   OptionSet options() const { return {process_options_, options_, {}}; }
 
+  /// Calls back with the results that a graph collects under a key ("Summary", "Save"), by name, at the end of runs
+  /// that are waited for. What the callback returns is that of the run, unless it is 0. kParamInvalid for another key.
+  using Collect = std::function<int(uint32_t graph, const std::map<std::string, HostTensor>& values)>;
+  Status RegisterCallback(const std::string& key, Collect callback);
+  /// Values of variables, when all work that uses them is done.
+  StatusOr<std::vector<HostTensor>> ReadVariables(std::span<const std::string> names);
+
+  /// Of the memory that static graphs share; 0 where they do not.
+  uint64_t shared_feature_bytes() const { return shared_features_ != nullptr ? shared_features_->bytes() : 0; }
+
   StatusOr<std::string> Timeline(uint32_t graph) const;
   /// The compiled graph as a model.
   StatusOr<std::string> CompiledModel(uint32_t graph) const;
@@ -99,7 +109,8 @@ class Session {
   AllocatorPtr AllocatorOf(void* stream) const;
   Status Ready(GraphEntry& entry, void* stream, std::span<const InputTensor> inputs);
   Status Build(GraphEntry& entry, std::span<const InputMeta> inputs);
-  Status Wait(GraphEntry& entry, std::span<const InputTensor> inputs, std::vector<HostTensor>& outputs);
+  Status Wait(uint32_t graph, GraphEntry& entry, std::span<const InputTensor> inputs, std::vector<HostTensor>& outputs);
+  Status CallBack(uint32_t graph, const GraphEntry& entry, std::span<const OutputTensor> collected) const;
   Status UseOwnDevice() const { return UseDevice(device_); }
   void Work();
 
@@ -110,12 +121,15 @@ class Session {
   int device_ = 0;
   bool compiles_in_parallel_ = false;
   bool is_policy_4_ = false;
+  std::shared_ptr<SharedFeatures> shared_features_;  ///< by ge.exec.staticMemoryPolicy
   int64_t patience_ms_ = -1;
   std::string weight_folder_;
 
   mutable Mutex mutex_;
   std::map<uint32_t, EntryPtr> graphs_ REPRISE_GUARDED_BY(mutex_);
   std::map<void*, AllocatorPtr> allocators_ REPRISE_GUARDED_BY(mutex_);
+  std::map<std::string, Collect> callbacks_ REPRISE_GUARDED_BY(mutex_);
+  const std::shared_ptr<Variables> variables_ = std::make_shared<Variables>();
 
   Mutex compile_mutex_;
   Mutex sync_mutex_;  ///< while RunAndWait lasts; never waited for by the first interface's RunGraph

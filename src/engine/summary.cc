@@ -103,7 +103,8 @@ std::string StreamGraphOf(const compiler::Graph& graph, const std::vector<Logica
   return text + "}\n";
 }
 
-std::string TimelineOf(const compiler::Graph& graph, const std::vector<LogicalStream>& streams) {
+std::string TimelineOf(const compiler::Graph& graph, const std::vector<LogicalStream>& streams,
+                       const std::optional<compiler::ShapeCache>& cache) {
   std::map<std::string, std::string, std::less<>> types;
   for (const compiler::Node& node : graph.nodes) types[node.name] = node.type;
   std::vector<std::string> events;
@@ -115,6 +116,11 @@ std::string TimelineOf(const compiler::Graph& graph, const std::vector<LogicalSt
                       JsonEscape(stream.nodes[i]), JsonEscape(graph.name), stream.id, i, stream.id, i,
                       JsonEscape(types[stream.nodes[i]]), JsonEscape(stream.nodes[i])));
     }
+  }
+  if (cache) {
+    events.push_back(fmt::format(R"({{"name": "plans by shape", "ph": "C", "pid": "graph {}", "ts": 0, )"
+                                 R"("args": {{"hits": {}, "misses": {}, "evictions": {}}}}})",
+                                 JsonEscape(graph.name), cache->hits, cache->misses, cache->evictions));
   }
   return fmt::format("[{}]\n", fmt::join(events, ",\n "));
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 
 #include "base/status.h"
 #include "compiler/executable.h"
+#include "compiler/staged.h"
 
 namespace reprise::engine {
 
@@ -70,7 +72,8 @@ std::vector<std::pair<uint32_t, uint32_t>> Cross(std::span<const std::pair<uint3
 std::vector<LogicalStream> LogicalStreamsOf(const compiler::Executable& executable);
 /// One cluster for each stream, its nodes in order, dashed edges between streams.
 std::string StreamGraphOf(const compiler::Graph& graph, const std::vector<LogicalStream>& streams);
-/// The nodes as events of a timeline, in JSON: stream, place in it, type, name.
-std::string TimelineOf(const compiler::Graph& graph, const std::vector<LogicalStream>& streams);
+/// The nodes as events of a timeline, in JSON: stream, place in it, type, name; and a counter of plans by shape.
+std::string TimelineOf(const compiler::Graph& graph, const std::vector<LogicalStream>& streams,
+                       const std::optional<compiler::ShapeCache>& cache);
 
 }  // namespace reprise::engine

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <ostream>
 
+#include "compiler/compiled_file.h"
 #include "compiler/dump/dump.h"
 #include "compiler/export/export.h"
 #include "compiler/import/import.h"
@@ -100,6 +101,12 @@ graphStatus Graph::LoadFromSerializedModelArray(const void* serialized_model, si
   return Answer("ge::Graph::LoadFromSerializedModelArray", [&]() -> Status {
     if (serialized_model == nullptr) return NullArgument("serialized_model");
     std::string bytes(static_cast<const char*>(serialized_model), size);
+    if (const auto compiled = compiler::SplitCompiled(bytes)) {
+      if (!compiled->model) {
+        return Invalid("the compiled graph is damaged", "parameter serialized_model", "build it again");
+      }
+      bytes = std::string(*compiled->model);
+    }
     auto model = compiler::ImportBytes(bytes);
     if (!model.ok()) return As(GRAPH_PARAM_INVALID, std::move(model).status(), "parameter serialized_model");
     if (!impl_) *this = Graph(model->get()->name.c_str());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/antiquant_matmul.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "kernels/cast.h"
@@ -14,6 +15,8 @@ constexpr int64_t kDepth = 256;  // a multiple of what an element holds
 constexpr int64_t kRows = 132;   // of x, converted at a time
 constexpr int64_t kRowsInC = 4 * kRows;
 constexpr int64_t kLeftStride = kDepth + 16;
+// Up to so many rows the numbers of a weight are multiplied where they lie.
+constexpr int64_t kFewRows = 16;
 
 const char* At(const TensorRef& ref, int64_t i, int64_t j) {
   const int64_t row = ref.sizes[0] == 1 ? 0 : i * ref.strides[0];
@@ -110,6 +113,83 @@ void DequantizeColumns(const AntiquantWeight& w, int64_t k, int64_t depth, int64
   }
 }
 
+// Adds the products with rows [k, k + depth) of the weight, as they are, to raw[i * kCols + j]. `part` has room for as
+// many sums.
+void AddRawProducts(const AntiquantWeight& w, const float* left, int64_t rows, int64_t k, int64_t depth, int64_t n,
+                    int64_t cols, float* part, float* raw) {
+  const bool by_columns = w.weight.strides[0] == 1;
+  const simd::StreamBlock<float, int8_t> block = {{left, kLeftStride},
+                                                  reinterpret_cast<const int8_t*>(At(w.weight, k, n)),
+                                                  w.weight.strides[by_columns ? 1 : 0],
+                                                  part,
+                                                  kCols,
+                                                  rows,
+                                                  cols,
+                                                  depth,
+                                                  false};
+  if (by_columns) {
+    simd::MultiplyByColumns(block);
+  } else {
+    simd::MultiplyByRows(block);
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j) raw[i * kCols + j] += part[i * kCols + j];
+  }
+}
+
+bool IsPlain(const AntiquantWeight& w) {
+  return w.packing == Packing::kNone && w.weight.dtype == DType::kInt8 &&
+         (w.weight.strides[0] == 1 || w.weight.strides[1] == 1);
+}
+
+// Whether offsets can be taken out of the sums: no infinity, which they might cancel.
+bool IsFinite(const TensorRef& x) {
+  float line[kDepth];
+  float sum = 0;
+  for (int64_t i = 0; i < x.sizes[0]; ++i) {
+    for (int64_t k = 0; k < x.sizes[1]; k += kDepth) {
+      const int64_t depth = std::min(kDepth, x.sizes[1] - k);
+      ReadLine(x, i, k, 1, depth, line);
+      for (int64_t l = 0; l < depth; ++l) sum += line[l] * 0.0F;
+    }
+  }
+  return sum == 0;
+}
+
+// c = x * weight for columns [n, n + cols): each group's sums of numbers as they are, times its scale.
+// `memory`: kFewRows * (kLeftStride + 2 * kCols) floats.
+void MultiplyFewRows(const TensorRef& x, const AntiquantWeight& w, int64_t n, int64_t cols, float* memory, float* c) {
+  const int64_t rows = x.sizes[0];
+  const int64_t k = x.sizes[1];
+  float* const left = memory;
+  float* const part = left + kFewRows * kLeftStride;
+  float* const raw = part + kFewRows * kCols;
+  float scale[kCols];
+  float offset[kCols] = {};
+  std::fill_n(c, rows * kCols, 0.0F);
+  for (int64_t begin = 0; begin < k; begin += w.group) {
+    const int64_t end = std::min(k, begin + w.group);
+    float left_sum[kFewRows] = {};
+    std::fill_n(raw, rows * kCols, 0.0F);
+    for (int64_t k0 = begin; k0 < end; k0 += kDepth) {
+      const int64_t depth = std::min(kDepth, end - k0);
+      for (int64_t i = 0; i < rows; ++i) {
+        float* const row = left + i * kLeftStride;
+        ReadLine(x, i, k0, 1, depth, row);
+        for (int64_t l = 0; l < depth; ++l) left_sum[i] += row[l];
+      }
+      AddRawProducts(w, left, rows, k0, depth, n, cols, part, raw);
+    }
+    ReadLine(w.scale, begin / w.group, n, 1, cols, scale);
+    if (w.offset.data != nullptr) ReadLine(w.offset, begin / w.group, n, 1, cols, offset);
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < cols; ++j) {
+        c[i * kCols + j] += (raw[i * kCols + j] + offset[j] * left_sum[i]) * scale[j];
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int64_t AntiquantUnitCount(int64_t columns) { return (columns + kCols - 1) / kCols; }
@@ -129,6 +209,7 @@ void AntiquantMatMul(const TensorRef& x, const AntiquantWeight& weight, const Te
   const bool by_columns = weight.packing == Packing::kAlongColumns ||
                           (weight.packing == Packing::kNone && weight.weight.strides[0] < weight.weight.strides[1]);
   const CastFn store = FindCast(DType::kFloat, out.dtype);
+  const bool is_streamed = m <= kFewRows && IsPlain(weight) && (weight.offset.data == nullptr || IsFinite(x));
   float addend[kCols];
   for (int64_t unit = units.begin; unit < units.end; ++unit) {
     const int64_t n = unit * kCols;
@@ -136,7 +217,8 @@ void AntiquantMatMul(const TensorRef& x, const AntiquantWeight& weight, const Te
     for (int64_t m0 = 0; m0 < m; m0 += kRowsInC) {
       const int64_t rows = std::min(kRowsInC, m - m0);
       if (k == 0) std::fill_n(c, rows * kCols, 0.0F);
-      for (int64_t k0 = 0; k0 < k; k0 += kDepth) {
+      if (is_streamed) MultiplyFewRows(x, weight, n, cols, left, c);
+      for (int64_t k0 = 0; k0 < k && !is_streamed; k0 += kDepth) {
         const int64_t depth = std::min(kDepth, k - k0);
         if (by_columns) {
           DequantizeColumns(weight, k0, depth, n, cols, right);

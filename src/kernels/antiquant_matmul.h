@@ -2,11 +2,12 @@
 //
 // Matrix product with a weight of 8 or 4 bits, which becomes float32 block by block on the way.
 //
-// Formula   out[m, n] = sum over k of x[m, k] * w[m, n] + bias[n],
+// Formula   out[m, n] = sum over k of x[m, k] * w[k, n] + bias[n],
 //   w[k, n] = (weight[k, n] + offset[g, n]) * scale[g, n], g = k / group.
 // Accumulation  float32.
 // Order     k ascends within blocks of 256, whose sums are added in order; where the weight is contiguous in k, a block
-//   is summed in as many chains as a vector has lanes.
+//   is summed in as many chains as a vector has lanes. Up to 16 rows and a weight of int8 that is contiguous in a dim:
+//   x[m, k] * weight[k, n] is summed like that for each group, and then (that + offset * sum of x) * scale over groups.
 // Rounding  each step in float32, the result once to out's type.
 // NaN, Inf  as IEEE 754.
 // Aliasing  none: out must not overlap an input or the scratch memory.

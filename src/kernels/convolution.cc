@@ -32,6 +32,13 @@ bool IsFlat(const TensorRef& ref) {
   return true;
 }
 
+// Whether channels and taps of one output channel lie back to back.
+bool IsLine(const TensorRef& weight) {
+  const int64_t kernel = weight.sizes[2] * weight.sizes[3] * weight.sizes[4];
+  const bool has_channels = weight.sizes[1] == 1 || weight.strides[1] == kernel;
+  return has_channels && (kernel == 1 || (IsFlat(weight) && weight.strides[4] == 1));
+}
+
 void Flatten(TensorRef& ref) {
   ref.sizes[4] *= ref.sizes[2] * ref.sizes[3];
   ref.sizes[2] = ref.sizes[3] = 1;
@@ -122,7 +129,7 @@ void ConvSetup::Simplify(ConvShape& shape, TensorRef& input, TensorRef& out) {
   shape.dims[2].in = shape.dims[2].out = input.sizes[4];
 }
 
-ConvSetup::ConvSetup(const ConvShape& shape, const TensorRef& input)
+ConvSetup::ConvSetup(const ConvShape& shape, const TensorRef& input, const TensorRef* weight)
     : shape_(shape), compute_(input.dtype == DType::kDouble ? DType::kDouble : DType::kFloat) {
   by_rows_ = shape.out_channels <= kRowsWithoutPanels;
   std::vector<DimPhase> of_dim[3];
@@ -199,6 +206,9 @@ ConvSetup::ConvSetup(const ConvShape& shape, const TensorRef& input)
     }
   }
   CutIntoUnits();
+  if (weight != nullptr && !shape.transposed && weight->dtype == compute_ && IsLine(*weight)) {
+    weight_row_ = weight->strides[0];
+  }
 }
 
 void ConvSetup::CutIntoUnits() {
@@ -515,14 +525,15 @@ class ConvRunner {
     const int64_t length = (rows - 1) * setup_.size_[2] + phase.count[2];
     const Run run = RunAt(phase, n, group, d, h, 0);
     const T* source = setup_.is_fused_ ? own_ + d * setup_.pitch_[0] + h * setup_.pitch_[1] : source_ + run.source;
-    const T* weight = packed_ + phase.packed_begin + group * shape_.out_channels * depth;
+    const int64_t row_of_weight = setup_.weight_row_ != 0 ? setup_.weight_row_ : depth;
+    const T* weight = packed_ + phase.packed_begin + group * shape_.out_channels * row_of_weight;
     const int64_t step = out_.strides[4] * setup_.step_out_[2];
     const bool is_direct = out_.dtype == DTypeOf<T>() && step == 1;
     const CastFn store = FindCast(DTypeOf<T>(), out_.dtype);
     const int64_t next = setup_.step_out_[1] * out_.strides[3] * ItemSize(out_.dtype);
     for (int64_t o = 0; o < shape_.out_channels; ++o) {
       const int64_t channel = group * shape_.out_channels + o;
-      simd::TapRow(source, phase.offset.data(), weight + o * depth, depth, BiasOf(channel), c_, length);
+      simd::TapRow(source, phase.offset.data(), weight + o * row_of_weight, depth, BiasOf(channel), c_, length);
       char* to = ElementAt(out_, run.out + channel * out_.strides[1]);
       const T* from = c_;
       for (int64_t row = 0; row < rows; ++row, to += next, from += setup_.size_[2]) {
@@ -541,15 +552,19 @@ class ConvRunner {
     const int64_t depth = phase.depth();
     const int64_t panels = DivideUp(columns_, width_);
     const int64_t stride = panels * width_;
-    const T* const weights = packed_ + phase.packed_begin + group * shape_.out_channels * depth;
+    const int64_t row_of_weight = setup_.weight_row_;
+    const bool is_packed = row_of_weight == 0;
+    const T* const weights =
+        packed_ + phase.packed_begin + group * shape_.out_channels * (is_packed ? depth : row_of_weight);
     if (depth == 0) std::fill_n(c_, rows * stride, T{});
     FindPieces();
     for (int64_t k0 = 0; k0 < depth; k0 += kDepth) {
       const int64_t count = std::min(kDepth, depth - k0);
       PackColumns(phase.offset.data() + k0, count);
-      const T* left = weights + k0 * shape_.out_channels;
+      const T* left = weights + k0 * (is_packed ? shape_.out_channels : 1);
+      const int64_t left_row = is_packed ? count : row_of_weight;
       for (int64_t i = 0; i < rows; i += kRows) {
-        simd::MultiplyBlock(simd::LeftRows<T>{left + (m0 + i) * count, count},
+        simd::MultiplyBlock(simd::LeftRows<T>{left + (m0 + i) * left_row, left_row},
                             simd::RightPanels<T>{right_, width_ * count, width_}, c_ + i * stride, stride,
                             std::min(kRows, rows - i), stride, count, k0 != 0);
       }

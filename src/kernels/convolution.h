@@ -21,7 +21,7 @@
 // contiguous. The weights are packed into the panels of simd/matmul_tile.h and multiplied with panels of columns: one
 // column for each output position, as deep as the taps times the channels. Groups of one or two outputs go without
 // panels: a plane of outputs is one long row, with what lies between its rows computed in vain. Where such groups are
-// small they prepare their own input.
+// small they prepare their own input. Weights of float32 whose channels and taps lie in a line are read where they lie.
 #pragma once
 
 #include <vector>
@@ -57,7 +57,8 @@ class ConvSetup {
   /// Rewrites shape and views of kernels of size 1 to fewer, longer rows.
   static void Simplify(ConvShape& shape, TensorRef& input, TensorRef& out);
 
-  ConvSetup(const ConvShape& shape, const TensorRef& input);
+  /// \param weight  what Convolve may read where it lies, if that will do; null: it is packed
+  ConvSetup(const ConvShape& shape, const TensorRef& input, const TensorRef* weight = nullptr);
 
   /// float32 or float64.
   DType compute() const { return compute_; }
@@ -68,7 +69,8 @@ class ConvSetup {
   int64_t prepare_cost() const { return size_[1] * size_[2]; }
   void Prepare(const TensorRef& input, void* source, Range range) const;
 
-  int64_t packed_elements() const { return packed_elements_; }
+  /// 0: Convolve reads the weight itself.
+  int64_t packed_elements() const { return weight_row_ != 0 ? 0 : packed_elements_; }
   int64_t pack_units() const;
   int64_t pack_cost() const;
   void Pack(const TensorRef& weight, void* packed, Range range, void* scratch) const;
@@ -79,6 +81,7 @@ class ConvSetup {
   int64_t unit_cost() const { return unit_cost_; }
   /// \param input   what is read if there is no prepared source
   /// \param source  null: there is none
+  /// \param packed  the packed weight, or its first element
   /// \param bias    null: none
   void Convolve(const TensorRef& input, const void* source, const void* packed, const TensorRef* bias,
                 const TensorRef& out, Range range, void* scratch) const;
@@ -116,6 +119,7 @@ class ConvSetup {
   bool by_rows_ = false;    // without panels
   bool is_fused_ = false;   // each unit, a group of an entry of the batch, prepares its input
   int64_t pack_depth_ = 1;  // of a block of the packed weights
+  int64_t weight_row_ = 0;  // elements from one output channel to the next of a weight that is read where it lies
   int64_t step_in_[3], step_out_[3], lead_[3];
   int64_t size_[3];    // of the prepared input in each dim: positions of one residue of the stride
   int64_t pitch_[3];   // in the source, from one output to the next

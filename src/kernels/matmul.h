@@ -28,14 +28,16 @@ namespace reprise::kernels {
 
 /// Work items of a product: blocks of out, each computed by one thread. 0 if
 /// out has no elements. The arguments are those of MatMul.
-int64_t MatMulUnitCount(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out);
+int64_t MatMulUnitCount(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
+                        bool is_prepared = false);
 
 /// What MatMulScratchBytes gives at most.
 inline constexpr int64_t kMostMatMulScratchBytes = int64_t{4} << 20;
 
 /// Bytes of scratch that one MatMul call needs; calls that run at the same time
 /// need one each.
-int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out);
+int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
+                           bool is_prepared = false);
 
 /// What becomes of the sums before they are rounded to the type of out; computed in the accumulation type.
 struct MatMulEpilogue {
@@ -51,7 +53,16 @@ struct MatMulEpilogue {
 /// \param compute    see the table above
 /// \param scratch    MatMulScratchBytes bytes, aligned to 64; contents are lost
 /// \param epilogue   null: out is the sums
+/// \param prepared   null: b is read where it lies; else what PrepareRight made of b, whose memory is not read then.
+///                   `range` and `scratch` are those of prepared products
 void MatMul(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out, Range range, void* scratch,
-            const MatMulEpilogue* epilogue = nullptr);
+            const MatMulEpilogue* epilogue = nullptr, const void* prepared = nullptr);
+
+/// Bytes of a right operand in the order in which products read it, on this processor; 0: it cannot be prepared. Sizes
+/// and values alone decide, so that operands of one address, type, shape and strides can share what was prepared.
+int64_t PreparedRightBytes(const TensorRef& b, DType compute);
+
+/// \param prepared  PreparedRightBytes bytes, aligned to 64
+void PrepareRight(const TensorRef& b, void* prepared);
 
 }  // namespace reprise::kernels

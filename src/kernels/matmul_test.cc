@@ -226,6 +226,70 @@ TEST(MatMulTest, TheOutputTypeMayDifferFromTheComputeType) {
   Check(h.ref, g.ref, DType::kFloat16, f.ref);
 }
 
+TEST(MatMulTest, APreparedRightOperandGivesTheSameBits) {
+  Rng rng(26);
+  for (int loop = Loops(40, 10); loop > 0; --loop) {
+    const int64_t m = Pick(rng, 17, 160);
+    const int64_t n = Pick(rng, 17, 100);
+    const int64_t k = Pick(rng, 1, 600);
+    const bool by_columns = Pick(rng, 0, 1) == 0;
+    const auto a = RandomTensor(rng, DType::kFloat, {m, k}, PickLayout(rng, false), false);
+    auto b = RandomTensor(rng, DType::kFloat, by_columns ? std::vector{n, k} : std::vector{k, n},
+                          PickLayout(rng, false), false);
+    if (by_columns) {
+      std::swap(b.ref.sizes[0], b.ref.sizes[1]);
+      std::swap(b.ref.strides[0], b.ref.strides[1]);
+    }
+    const auto expected = MakeTensor(rng, DType::kFloat, {m, n}, TestLayout::kContiguous);
+    const auto out = MakeTensor(rng, DType::kFloat, {m, n}, PickLayout(rng, false));
+    RunMatMul(rng, a.ref, b.ref, DType::kFloat, expected.ref);
+    const auto bytes = static_cast<size_t>(PreparedRightBytes(b.ref, DType::kFloat));
+    ASSERT_GE(bytes, static_cast<size_t>(k * n) * sizeof(float));
+    const std::unique_ptr<void, decltype(&std::free)> form(std::aligned_alloc(64, (bytes + 63) / 64 * 64), &std::free);
+    std::memset(form.get(), 0xff, bytes);
+    PrepareRight(b.ref, form.get());
+    const int64_t units = MatMulUnitCount(a.ref, b.ref, DType::kFloat, out.ref, true);
+    const auto scratch_bytes = static_cast<size_t>(MatMulScratchBytes(a.ref, b.ref, DType::kFloat, out.ref, true));
+    const std::unique_ptr<void, decltype(&std::free)> scratch(std::aligned_alloc(64, (scratch_bytes + 63) / 64 * 64),
+                                                              &std::free);
+    TensorRef shape = b.ref;  // of the operand, nothing else is read
+    shape.data = nullptr;
+    RunInPieces(rng, units, [&](Range range) {
+      MatMul(a.ref, shape, DType::kFloat, out.ref, range, scratch.get(), nullptr, form.get());
+    });
+    for (int64_t flat = 0; flat < m * n; ++flat) {
+      ASSERT_EQ(At(out.ref, flat).re, At(expected.ref, flat).re)
+          << "m" << m << " n" << n << " k" << k << " at " << flat;
+    }
+  }
+}
+
+// The sums of such a product cannot be kept in out.
+TEST(MatMulTest, TheAddendMayBeTheResult) {
+  Rng rng(27);
+  constexpr int64_t kRows = 40, kCols = 50, kDepth = 300;
+  std::vector<float> a(kRows * kDepth), b(kDepth * kCols), out(kRows * kCols);
+  for (float& value : a) value = static_cast<float>(Pick(rng, -3, 3));
+  for (float& value : b) value = static_cast<float>(Pick(rng, -3, 3));
+  for (float& value : out) value = static_cast<float>(Pick(rng, -3, 3));
+  const std::vector<float> addend = out;
+  const TensorRef left = MakeContiguous(a.data(), DType::kFloat, {kRows, kDepth});
+  const TensorRef right = MakeContiguous(b.data(), DType::kFloat, {kDepth, kCols});
+  const TensorRef result = MakeContiguous(out.data(), DType::kFloat, {kRows, kCols});
+  const MatMulEpilogue epilogue = {Scalar::Of<float>(2), Scalar::Of<float>(3), result};
+  const auto bytes = static_cast<size_t>(MatMulScratchBytes(left, right, DType::kFloat, result));
+  const std::unique_ptr<void, decltype(&std::free)> scratch(std::aligned_alloc(64, (bytes + 63) / 64 * 64), &std::free);
+  RunInPieces(rng, MatMulUnitCount(left, right, DType::kFloat, result),
+              [&](Range range) { MatMul(left, right, DType::kFloat, result, range, scratch.get(), &epilogue); });
+  for (int64_t i = 0; i < kRows; ++i) {
+    for (int64_t j = 0; j < kCols; ++j) {
+      float sum = 0;
+      for (int64_t k = 0; k < kDepth; ++k) sum += a[i * kDepth + k] * b[k * kCols + j];
+      ASSERT_EQ(out[i * kCols + j], 2 * sum + 3 * addend[i * kCols + j]) << i << ", " << j;
+    }
+  }
+}
+
 TEST(MatMulTest, NanAndInfinityAreNotSkipped) {
   float a[2] = {0, 1};
   float b[2] = {INFINITY, 1};

@@ -46,6 +46,7 @@ void DescribeTensors(const LaunchTask& task, ir::TaskInfo& info) {
   for (size_t i = 0; i < launch.refs.size(); ++i) {
     const int32_t slot = launch.uses[i].slot;
     if (slot < 0 && slot != OperandUse::kTemporary) continue;  // scalars of the launch itself
+    if (launch.uses[i].is_prepared) continue;                  // in an order that nobody else knows
     const kernels::TensorRef ref = launch.Ref(i, memory);
     ir::TensorInfo& tensor = info.tensors.emplace_back();
     tensor.data = ref.data;
@@ -174,7 +175,8 @@ Launch::Launch(const Launch& other)
       scratch_bytes(other.scratch_bytes),
       scratch_offset(other.scratch_offset),
       find_range_call(other.find_range_call),
-      element(other.element) {
+      element(other.element),
+      find_prepared(other.find_prepared) {
   Seal();
 }
 
@@ -185,6 +187,13 @@ void Launch::Seal() {
   }
   parts_ = grain == 0 ? 1 : std::clamp<int64_t>(units / grain, 1, Parallelism());
   Bind();
+}
+
+void Launch::Adopt(const PreparedForm& form, void* data) {
+  refs[form.operand].data = data;
+  uses[form.operand].is_prepared = true;
+  form.adopt(*this);
+  Seal();
 }
 
 void Launch::Bind() {

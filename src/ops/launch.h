@@ -40,6 +40,21 @@ struct OperandUse {
 
   int32_t slot = -1;  ///< Executor::slots; negative: scalars[-1 - slot] of the launch, or one of the above
   bool is_write = false;
+  bool is_prepared = false;  ///< the memory holds a PreparedForm of the operand
+};
+
+class Launch;
+
+/// An operand in the order in which the kernel reads it fastest. Whoever knows that the values stay as they are makes
+/// the form once, and lets the launch read it instead: compiled graphs do for constants (compiler/prepare.h). Forms
+/// depend on the processor and on nothing but the operand, so that launches which ask for the same one can share it.
+struct PreparedForm {
+  size_t operand = 0;  ///< Launch::refs
+  uint64_t bytes = 0;  ///< of the form; 0: there is none, or it would not be faster
+  /// Makes the form. `to` is aligned to 64.
+  void (*write)(const kernels::TensorRef& from, void* to) = nullptr;
+  /// Units and scratch of the launch, whose operand is marked, for the form. Needs no more workspace than before.
+  void (*adopt)(Launch& launch) = nullptr;
 };
 
 /// Life cycle: made and filled by a lowering function, Seal, submitted; freed with the last reference.
@@ -91,6 +106,11 @@ class Launch {
   /// Set for kernels whose items are the elements of refs, each computed from the same elements; refs are coalesced.
   FindRangeCall find_range_call = nullptr;
   kernels::ElementCall element;  ///< of element-wise functions, see LowerElementwise
+
+  /// Set for kernels that know a faster form of an operand.
+  PreparedForm (*find_prepared)(const Launch& launch) = nullptr;
+  /// Reads the form at `data` from here on. \pre unshared; form is what find_prepared gave
+  void Adopt(const PreparedForm& form, void* data);
 
   static constexpr uint64_t kMostStackBytes = 128 << 10;
   bool has_scratch_on_stack() const { return scratch_bytes <= kMostStackBytes; }

@@ -57,8 +57,8 @@ inline constexpr int64_t kGrainElements = 32768;
 /// Units that are worth a thread when one costs `cost` light elements.
 inline int64_t GrainOf(int64_t cost) { return std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, cost)); }
 
-/// Multiply-adds of matrix products that are worth a thread: some tens of microseconds.
-inline constexpr int64_t kGrainMultiplyAdds = int64_t{1} << 21;
+/// Multiply-adds of matrix products that are worth a thread: some microseconds.
+inline constexpr int64_t kGrainMultiplyAdds = int64_t{1} << 18;
 
 /// Units that are worth a thread when each makes `multiply_adds` of them.
 inline int64_t GrainOfProduct(int64_t multiply_adds) {

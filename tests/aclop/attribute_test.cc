@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "harness.h"
+#include "support/json.h"
 
 namespace aclop_test {
 namespace {
@@ -24,7 +24,7 @@ class AttributeTest : public AclopTest {
                                          out.buffers.data(), attr.get(), 0, path.c_str(), nullptr))
         << RecentMessage();
     std::ifstream file(path);
-    nlohmann::json graph = nlohmann::json::parse(file, nullptr, false);
+    nlohmann::json graph = reprise::testing::ParseJson(file);
     EXPECT_FALSE(graph.is_discarded());
     EXPECT_EQ(0, unlink(path.c_str()));
     return graph["attributes"];
@@ -48,7 +48,7 @@ TEST_F(AttributeTest, EveryKindIsKept) {
   EXPECT_EQ(0, aclopSetAttrListDataType(attr.get(), "_types", 2, types));
   EXPECT_EQ(0, aclopSetAttrListListInt(attr.get(), "_lists", 2, lengths, lists));
   EXPECT_EQ(0, aclopSetAttrListFloat(attr.get(), "_none", 0, nullptr));
-  const auto expected = nlohmann::json::parse(R"({
+  const auto expected = reprise::testing::ParseJson(R"({
     "_bool": true, "_int": -5, "_float": 0.5, "_text": "a \"b\"", "_type": 27, "_bools": [false, true],
     "_ints": [3, -4], "_floats": [1.5, -2.0], "_texts": ["x", ""], "_types": [0, 2], "_lists": [[1, 2], []],
     "_none": []})");
@@ -58,9 +58,9 @@ TEST_F(AttributeTest, EveryKindIsKept) {
 TEST_F(AttributeTest, TheLastValueOfANameCounts) {
   Attr attr;
   attr.Int("_a", 1).Float("_a", 2.5f);
-  EXPECT_EQ(nlohmann::json::parse(R"({"_a": 2.5})"), Show(attr));
+  EXPECT_EQ(reprise::testing::ParseJson(R"({"_a": 2.5})"), Show(attr));
   attr.Float("_a", INFINITY);  // no number in JSON
-  EXPECT_EQ(nlohmann::json::parse(R"({"_a": "inf"})"), Show(attr));
+  EXPECT_EQ(reprise::testing::ParseJson(R"({"_a": "inf"})"), Show(attr));
 }
 
 TEST_F(AttributeTest, WrongCallsAreRefused) {

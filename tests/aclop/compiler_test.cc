@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "harness.h"
+#include "support/json.h"
 
 namespace aclop_test {
 namespace {
@@ -69,13 +69,13 @@ TEST_F(CompilerTest, GraphFilesShowTheCall) {
   };
   ASSERT_EQ(0, dump("ReduceSum", path.c_str(), option)) << RecentMessage();
   std::ifstream file(path);
-  EXPECT_EQ(nlohmann::json::parse(R"({
+  EXPECT_EQ(reprise::testing::ParseJson(R"({
     "type": "ReduceSum",
     "inputs": [{"name": "x", "dtype": "float16", "format": "ND", "shape": [2, 3], "constant": false},
                {"name": "axes", "dtype": "int64", "format": "ND", "shape": [1], "constant": true}],
     "outputs": [{"name": "y", "dtype": "float16", "format": "ND", "shape": [1, 3], "constant": false}],
     "attributes": {"keep_dims": true}})"),
-            nlohmann::json::parse(file, nullptr, false));
+            reprise::testing::ParseJson(file));
   EXPECT_EQ(0, unlink(path.c_str()));
 
   const char* const function = "aclGenGraphAndDumpForOp";

@@ -2,6 +2,7 @@
 //
 // Further items: AG-237 … AG-250.
 #include "fixture.h"
+#include "support/json.h"
 #include "weak.h"
 
 #include <unistd.h>
@@ -9,7 +10,6 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 namespace reprise::conformance {
@@ -126,7 +126,7 @@ TEST_F(Additional, AG_245_ExtendInfoOfATaskAppearsInTheDump) {
   EXPECT_ACL(0, aclmdlRIDebugJsonPrint(model, path.c_str(), ACL_MDLRI_DEBUG_JSON_PRINT_SUMMARY));
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
-  const auto dump = nlohmann::json::parse(text.str(), nullptr, false);
+  const auto dump = reprise::testing::ParseJson(text.str());
   ASSERT_TRUE(dump.is_array()) << text.str();
   ASSERT_EQ(dump.size(), 3U);
   EXPECT_FALSE(dump[0]["args"].contains("ExtendInfo"));

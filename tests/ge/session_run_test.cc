@@ -4,10 +4,10 @@
 #include <condition_variable>
 #include <fstream>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "engine_fixture.h"
+#include "support/json.h"
 
 namespace reprise::engine {
 namespace {
@@ -34,7 +34,7 @@ TEST_F(EngineTest, GE_022_030_CompileLoadExecute) {
   EXPECT_THAT(Floats(outputs[0].data, 16), ElementsAre(2, 8, 18, 32));
   auto timeline = session_->Timeline(1);  // GE-049
   ASSERT_TRUE(timeline.ok());
-  const auto events = nlohmann::json::parse(*timeline);
+  const auto events = reprise::testing::ParseJson(*timeline);
   ASSERT_TRUE(events.is_array());
   EXPECT_FALSE(events.empty());
 }
@@ -301,7 +301,7 @@ TEST_F(EngineTest, GE_047_048_CompiledGraphsAreKeptAndFoundAgain) {
     return CountOfCompilations() - before;
   };
   EXPECT_EQ(compile(kAddText), 1U);
-  const auto index = nlohmann::json::parse(std::ifstream(folder_ / "key-1.idx"));
+  const auto index = reprise::testing::ParseJson(std::ifstream(folder_ / "key-1.idx"));
   EXPECT_EQ(index["cache_file_list"][0]["graph_key"], "key-1");
   const std::filesystem::path file = folder_ / index["cache_file_list"][0]["cache_file_name"].get<std::string>();
   EXPECT_TRUE(std::filesystem::exists(file));
@@ -314,7 +314,7 @@ TEST_F(EngineTest, GE_047_048_CompiledGraphsAreKeptAndFoundAgain) {
   EXPECT_EQ(compile(kAddText), 1U);
   EXPECT_EQ(compile(kAddText), 0U) << TakeWarnings();
   // Damaged.
-  const auto again = nlohmann::json::parse(std::ifstream(folder_ / "key-1.idx"));
+  const auto again = reprise::testing::ParseJson(std::ifstream(folder_ / "key-1.idx"));
   const std::filesystem::path kept = folder_ / again["cache_file_list"][0]["cache_file_name"].get<std::string>();
   std::fstream damage(kept, std::ios::in | std::ios::out | std::ios::binary);
   damage.seekp(-1, std::ios::end);
@@ -372,7 +372,7 @@ TEST_F(EngineTest, GE_070_FusionsAreCounted) {
     ASSERT_EQ(std::filesystem::exists(file), *when != '0') << when;
     if (*when == '0') continue;
     std::ifstream stream(file);
-    const auto result = nlohmann::json::parse(stream);
+    const auto result = reprise::testing::ParseJson(stream);
     ASSERT_EQ(result.size(), 1U);
     EXPECT_EQ(result.begin().value()["graph_fusion"]["MatMulBiasAddFusionPass"]["effect_times"], "1") << result.dump(2);
   }

@@ -6,11 +6,11 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/json_text.h"
 #include "fixture.h"
+#include "support/json.h"
 
 namespace reprise::testing {
 namespace {
@@ -77,7 +77,7 @@ class Pictures : public GraphTest {
     return text;
   }
   Json Tasks(const Graph& graph) {
-    const Json tasks = Json::parse(Dump(graph, ".json"), nullptr, false);
+    const Json tasks = ParseJson(Dump(graph, ".json"));
     EXPECT_TRUE(tasks.is_array());
     return tasks;
   }

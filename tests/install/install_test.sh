@@ -89,7 +89,7 @@ grep -q '>LayerNormV4<' "$folder/work/linear_gelu_norm_1.svg" || fail "the pictu
 headers=$(cd "$home/include" && find . -name '*.h' | sort)
 sed 's/.*/#include <&>/' <<<"$headers" >"$folder/work/all.cc"
 quietly g++ -std=c++17 -pedantic -Wall -Wextra -Werror -I"$home/include" -fsyntax-only "$folder/work/all.cc"
-grep -vE '^./(reprise|atb|ge|graph|exe_graph|external|op_proto)/|^./all_ops.h' <<<"$headers" | sed 's/.*/#include <&>/' >"$folder/work/all.c"
+grep -vE '^./(reprise|atb|ge|graph|exe_graph|register|external|op_proto)/|^./all_ops.h' <<<"$headers" | sed 's/.*/#include <&>/' >"$folder/work/all.c"
 quietly gcc -std=c11 -pedantic -Wall -Wextra -Werror -I"$home/include" -fsyntax-only "$folder/work/all.c"
 
 cp -r "$here/plain" "$folder/work/make"

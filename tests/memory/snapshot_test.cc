@@ -14,7 +14,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 #include <string>
@@ -23,6 +22,7 @@
 #include "../unit/scale.h"
 #include "base/fault.h"
 #include "memory/timeline.h"
+#include "support/json.h"
 
 namespace reprise::memory {
 namespace {
@@ -112,7 +112,7 @@ MemorySnapshot Everything() {
 
 TEST(MemorySnapshot, JsonHoldsEveryField) {
   const MemorySnapshot snapshot = Everything();
-  const nlohmann::json json = nlohmann::json::parse(SnapshotJson(snapshot));
+  const nlohmann::json json = reprise::testing::ParseJson(SnapshotJson(snapshot));
   ASSERT_EQ(json["segments"].size(), 2u);
   for (size_t i = 0; i < 2; ++i) {
     const SegmentInfo& segment = snapshot.segments[i];

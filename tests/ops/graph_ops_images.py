@@ -71,6 +71,23 @@ def convolution(type, random):
         close(first(result["y"], is_last), expected, out)
 
 
+@checks("Conv2DFused")
+def fused_convolution(type, random):
+    for number, dtype, is_last, attributes, geometry in convolution_cases(type, HALF):
+        x = random(2, 4, 7, 6, dtype=dtype)
+        filter = random(6, 4 // attributes["groups"], 3, 2, dtype=dtype)
+        bias = random(6, dtype=dtype) if number % 3 else None
+        sums = convolution_of(2, x.double(), filter.double(), None if bias is None else bias.double(), *geometry)
+        addend = random(*sums.shape, dtype=dtype) if number % 4 < 2 else None
+        expected = sums if addend is None else sums + addend.double()
+        activation = ("", "Relu", "Clip")[number % 3]
+        expected = (expected, expected.clamp(min=0), expected.clamp(-0.5, 1.5))[number % 3]
+        result = call(type, {"x": laid(x, is_last), "filter": laid(filter, is_last), "bias": bias,
+                             "addend": None if addend is None else laid(addend, is_last)},
+                      {**attributes, "activation": activation, "low": -0.5, "high": 1.5}, {"y": dtype})
+        close(first(result["y"], is_last), expected, dtype)
+
+
 @checks("Conv2DBackpropInput", "Conv2DBackpropFilter", "Conv3DBackpropInput", "Conv3DBackpropFilter")
 def convolution_gradients(type, random):
     dims = 3 if "3D" in type else 2

@@ -12,11 +12,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "../support/program_folder.h"
 #include "../unit/scale.h"
 #include "fixture.h"
+#include "support/json.h"
 
 namespace reprise::testing {
 namespace {
@@ -218,7 +218,7 @@ TEST_F(Diagnosis, EveryRefusalIsOneJsonObject) {
   EXPECT_ACL(100000, aclrtMalloc(nullptr, 64, ACL_MEM_MALLOC_HUGE_FIRST));
   std::vector<nlohmann::json> errors;
   std::ifstream file(JsonPath());
-  for (std::string line; std::getline(file, line);) errors.push_back(nlohmann::json::parse(line));
+  for (std::string line; std::getline(file, line);) errors.push_back(ParseJson(line));
   ASSERT_GE(errors.size(), 2u);
   const nlohmann::json& last = errors.back();
   EXPECT_EQ(last["code"], 100000);
@@ -245,7 +245,7 @@ TEST_F(Diagnosis, LanguagesAboveCompleteLinesAndWriteTheirOwn) {
   WriteRefusal({"torch.empty", 107000, "no such layout", "", "use another", "ValueError", "stream 3", "train.py:4"});
   std::vector<nlohmann::json> errors;
   std::ifstream file(JsonPath());
-  for (std::string line; std::getline(file, line);) errors.push_back(nlohmann::json::parse(line));
+  for (std::string line; std::getline(file, line);) errors.push_back(ParseJson(line));
   ASSERT_GE(errors.size(), 3u);
   const nlohmann::json &completed = *(errors.end() - 3), &plain = *(errors.end() - 2), &own = errors.back();
   EXPECT_EQ(completed["solution"], "say \"wait\"");

@@ -13,9 +13,9 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "fixture.h"
+#include "support/json.h"
 
 namespace reprise::testing {
 namespace {
@@ -114,7 +114,7 @@ class Pains : public Runtime {
     const std::string path = "pains_test_" + std::to_string(::getpid()) + ".json";
     EXPECT_EQ(0, aclmdlRIDebugJsonPrint(model, path.c_str(), flags)) << Message();
     std::ifstream file(path);
-    const auto tasks = nlohmann::json::parse(file, nullptr, false);
+    const auto tasks = ParseJson(file);
     std::remove(path.c_str());
     EXPECT_TRUE(tasks.is_array());
     return {tasks.begin(), tasks.end()};

@@ -19,6 +19,7 @@
 
 #include "child.h"
 #include "kernels.h"
+#include "support/json.h"
 
 namespace reprise::testing {
 namespace {
@@ -197,7 +198,7 @@ TEST_F(DataDumps, AnOperatorLeavesItsTensors) {
   EXPECT_EQ(second.shape, (Shape{3}));
   EXPECT_EQ(second.As<float>(), (Floats{20, 21, 22}));
   EXPECT_EQ(Npy(tree.at("0/Add.aclnnAdd.t.s.T.output.0.npy")).As<float>(), (Floats{20, 25, 30, 22, 27, 32}));
-  const json said = json::parse(ReadAll(tree.at("0/Add.aclnnAdd.t.s.T")), nullptr, false);
+  const json said = ParseJson(ReadAll(tree.at("0/Add.aclnnAdd.t.s.T")));
   ASSERT_FALSE(said.is_discarded());
   EXPECT_EQ(said["op_type"], "Add");
   EXPECT_EQ(said["stream"], IdOf(stream_));
@@ -381,7 +382,7 @@ TEST_F(DataDumps, ExecutionsOfGraphsHaveFoldersOfTheirOwn) {
                           "0/net/id/3/Add.aclnnAdd.t.s.T", "0/net/id/3/Add.aclnnAdd.t.s.T.output.0.npy"}));
   EXPECT_EQ(Npy(TheFile(R"(0/net/\d+/1/.*npy)")).As<float>(), (Floats{3}));
   EXPECT_EQ(Npy(TheFile(R"(0/net/\d+/3/.*npy)")).As<float>(), (Floats{5}));
-  const json said = json::parse(ReadAll(TheFile(R"(0/net/\d+/3/.*T)")), nullptr, false);
+  const json said = ParseJson(ReadAll(TheFile(R"(0/net/\d+/3/.*T)")));
   EXPECT_EQ(said["model"], "net");
   EXPECT_EQ(said["data_index"], 3);
   EXPECT_EQ(memory_[0], 9) << "all of it ran";
@@ -505,7 +506,7 @@ TEST_F(DataDumps, KernelsOfTheProgramSayWhatIsKnown) {
   Launch(count_up_, stream_);
   End();
   EXPECT_EQ(NamesOf(Tree()), (Names{"0/count_up.count_up.t.s.T"}));
-  const json said = json::parse(ReadAll(TheFile(".*T")), nullptr, false);
+  const json said = ParseJson(ReadAll(TheFile(".*T")));
   ASSERT_FALSE(said.is_discarded());
   EXPECT_NE(said["note"].get<std::string>().find("no tensors"), std::string::npos);
   EXPECT_EQ(said["args_bytes"], 8);
@@ -646,7 +647,7 @@ TEST_F(DataDumps, ScenesOfFailuresDiffer) {
     EXPECT_ACL(0, aclrtLaunchKernelWithHostArgs(fail_now_, 1, stream_, nullptr, args, sizeof args, nullptr, 0));
     EXPECT_ACL(507015, aclrtSynchronizeStream(stream_));
     EXPECT_ACL(0, aclFinalize());
-    return json::parse(ReadAll(TheFile(R"(extra-info/data-dump/0/fail_now\.fail_now\.t\.s\.T)")), nullptr, false);
+    return ParseJson(ReadAll(TheFile(R"(extra-info/data-dump/0/fail_now\.fail_now\.t\.s\.T)")));
   };
   for (const char* scene : {"lite_exception", "aic_err_brief_dump"}) {
     const json brief = fail(scene);
@@ -699,7 +700,7 @@ TEST_F(DataDumps, TheEnvironmentAsksForFailures) {
     for (const auto& [name, path] : tree) {
       const bool is_description =
           name.ends_with(".T") && name.rfind(folder + "extra-info/data-dump/0/fail_now.", 0) == 0;
-      if (is_description) return json::parse(ReadAll(path), nullptr, false);
+      if (is_description) return ParseJson(ReadAll(path));
     }
     ADD_FAILURE() << "no description below " << folder << " in " << ::testing::PrintToString(NamesOf(tree));
     return json();

@@ -16,6 +16,7 @@
 #include "base/fault.h"
 #include "kernels.h"
 #include "scale.h"
+#include "support/json.h"
 
 namespace reprise::testing {
 namespace {
@@ -24,7 +25,7 @@ std::vector<json> Lines(const std::string& text) {
   std::vector<json> lines;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
-    lines.push_back(json::parse(line, nullptr, false));
+    lines.push_back(ParseJson(line));
     EXPECT_FALSE(lines.back().is_discarded()) << line;
   }
   return lines;
@@ -322,7 +323,7 @@ TEST_F(Dumps, TensorsOfFailedOperatorsAreSaved) {
   tensors[1].type = ACL_DUMP_TENSOR_OUTPUT;
   EXPECT_ACL(0, acldumpSaveExceptionInfo("failed_op", "a \"tag\"", tensors.data(), tensors.size()));
   const std::filesystem::path folder = folder_ / "extra-info" / "data-dump";
-  const json saved = json::parse(ReadAll(folder / "failed_op"), nullptr, false);
+  const json saved = ParseJson(ReadAll(folder / "failed_op"));
   ASSERT_FALSE(saved.is_discarded());
   EXPECT_EQ(saved["tag"], "a \"tag\"");
   ASSERT_EQ(saved["tensors"].size(), tensors.size());
@@ -475,7 +476,7 @@ TEST_F(DumpOfFile, FailedTasksAreSavedInTheDocumentedFolder) {
   const std::string name = files[0].filename().string();
   EXPECT_EQ(name.rfind("fail_now.fail_now.", 0), 0U) << name;
   EXPECT_NE(name.find("." + std::to_string(IdOf(stream)) + "."), std::string::npos) << name;
-  const json saved = json::parse(ReadAll(files[0]), nullptr, false);
+  const json saved = ParseJson(ReadAll(files[0]));
   ASSERT_FALSE(saved.is_discarded());
   EXPECT_NE(saved["tag"].get<std::string>().find("507015 in kernel fail_now"), std::string::npos) << saved["tag"];
   ASSERT_EQ(saved["tensors"].size(), 2U) << "the block, and the memory behind its first word";

@@ -12,6 +12,7 @@
 #include "device/timeline.h"
 #include "kernels.h"
 #include "scale.h"
+#include "support/json.h"
 
 namespace reprise::testing {
 namespace {
@@ -20,7 +21,7 @@ namespace {
 class Trace {
  public:
   explicit Trace(const std::string& text) {
-    whole_ = json::parse(text, nullptr, false);
+    whole_ = ParseJson(text);
     EXPECT_FALSE(whole_.is_discarded()) << "no valid JSON:\n" << text.substr(0, 500);
     if (whole_.is_discarded()) whole_ = {{"traceEvents", json::array()}, {"otherData", json::object()}};
   }
@@ -965,8 +966,8 @@ TEST_F(RecordFolder, EachRecordingHasOne) {
     EXPECT_EQ(name.find("PROF_00"), 0U) << name;  // then the number of the recording
     EXPECT_NE(name.find("_P" + std::to_string(getpid())), std::string::npos) << name;
     EXPECT_TRUE(std::filesystem::is_directory(folders[i] / "device_0" / "data"));
-    const json begin = json::parse(ReadAll(folders[i] / "host" / "start_info"));
-    const json end = json::parse(ReadAll(folders[i] / "host" / "end_info"));
+    const json begin = ParseJson(ReadAll(folders[i] / "host" / "start_info"));
+    const json end = ParseJson(ReadAll(folders[i] / "host" / "end_info"));
     EXPECT_EQ(begin["devices"], json::array({0}));
     const auto number = [](const json& text) { return std::stoull(text.get<std::string>()); };
     for (const char* clock : {"clockMonotonicRaw", "clockMonotonic"})

@@ -2,11 +2,11 @@
 //
 // The table of the benchmarks: verdicts, and what is written from fixed rows.
 #include "bench/table.h"
+#include "support/json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 namespace bench {
@@ -104,7 +104,7 @@ TEST(BenchTable, PlotWithoutRowsIsStillAPicture) {
 }
 
 TEST(BenchTable, JsonCanBeReadBack) {
-  const nlohmann::json json = nlohmann::json::parse(Example().Json());
+  const nlohmann::json json = reprise::testing::ParseJson(Example().Json());
   EXPECT_EQ(json["conditions"], "two \"cores\"");
   ASSERT_EQ(json["rows"].size(), 4U);
   EXPECT_EQ(json["rows"][0]["verdict"], "met");
@@ -114,7 +114,7 @@ TEST(BenchTable, JsonCanBeReadBack) {
   EXPECT_EQ(json["rows"][2]["missing"], "not installed");
   EXPECT_FALSE(json["rows"][2].contains("figure"));
   EXPECT_FALSE(json["rows"][3].contains("goal"));
-  EXPECT_EQ(nlohmann::json::parse(Table{}.Json())["rows"].size(), 0U);
+  EXPECT_EQ(reprise::testing::ParseJson(Table{}.Json())["rows"].size(), 0U);
 }
 
 }  // namespace

@@ -72,6 +72,10 @@ def __getattr__(name):
     # torch.utils.checkpoint looks whether there are random numbers of the device to keep.
     if name == "_initialized":
         return is_initialized()
+    if name == "npugraph_ex":
+        from torch_npu.npu import npugraph_ex
+
+        return npugraph_ex
     # torch.compile asks for it when it compiles for the first time. The module registers all that inductor needs.
     if name == "Scheduling":
         from torch_npu.npu import _inductor  # noqa: F401

@@ -15,6 +15,7 @@ Status RemoveIdentity(Graph& graph, PassContext& context);
 Status RemoveMarkers(Graph& graph, PassContext& context);
 Status RemoveDropout(Graph& graph, PassContext& context);
 Status RemoveAsserts(Graph& graph, PassContext& context);
+Status RemoveNeutral(Graph& graph, PassContext& context);
 Status RemoveSingleSums(Graph& graph, PassContext& context);
 Status RemoveUselessOrder(Graph& graph, PassContext& context);
 
@@ -38,10 +39,16 @@ Status ReplaceUnitTransposes(Graph& graph, PassContext& context);
 Status RemoveSymmetricTransforms(Graph& graph, PassContext& context);
 Status JoinTransforms(Graph& graph, PassContext& context);
 
+// prints.cc
+Status JoinPrints(Graph& graph, PassContext& context);
+
 // reshapes.cc
 Status RemoveIdleReshapes(Graph& graph, PassContext& context);
 Status RemoveReshapes(Graph& graph, PassContext& context);
 Status AdjustDims(Graph& graph, PassContext& context);
+
+// image_layout.cc
+Status ChooseImageLayout(Graph& graph, PassContext& context);
 
 // branches.cc
 Status RemoveDeadBranches(Graph& graph, PassContext& context);

@@ -21,5 +21,6 @@ std::span<const Pass> NormFusions();
 std::span<const Pass> ProductFusions();
 std::span<const Pass> AttentionFusions();
 std::span<const Pass> MovementFusions();
+std::span<const Pass> ConvolutionFusions();
 
 }  // namespace reprise::compiler

@@ -2,6 +2,8 @@
 #include "kernels/simd/matmul_tile.h"
 
 #include <algorithm>
+#include <type_traits>
+#include <utility>
 
 #include "kernels/simd/targets.h"
 
@@ -9,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "kernels/simd/matmul_tile.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/simd/widen-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace reprise::kernels::simd {
@@ -22,75 +25,139 @@ using Tag = hn::CappedTag<T, 64 / sizeof(T)>;
 
 // ---- Tiles over packed panels ----
 
-// kRows x kVectors vectors of c stay in registers over the whole depth.
-template <int kRows, int kVectors, class T>
-HWY_ATTR void Tile(LeftRows<T> left, const T* right, int64_t right_stride, T* c, int64_t c_stride, int64_t depth,
+// kRows rows times kPanels panels of c stay in registers over the whole depth.
+template <int kRows, int kPanels, class T>
+HWY_ATTR void Tile(LeftRows<T> left, const T* right, RightPanels<T> layout, T* c, int64_t c_stride, int64_t depth,
                    bool accumulates) {
+  constexpr int kVectors = 2;
   const Tag<T> d;
   const size_t lanes = hn::Lanes(d);
-  hn::Vec<Tag<T>> sum[kRows][kVectors];
+  hn::Vec<Tag<T>> sum[kRows][kPanels][kVectors];
   for (int i = 0; i < kRows; ++i) {
-    for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Zero(d);
+    for (int p = 0; p < kPanels; ++p) {
+      for (int v = 0; v < kVectors; ++v) sum[i][p][v] = hn::Zero(d);
+    }
   }
   const T* const a = left.data;
   for (int64_t k = 0; k < depth; ++k) {
-    hn::Vec<Tag<T>> columns[kVectors];
-    for (int v = 0; v < kVectors; ++v) columns[v] = hn::LoadU(d, right + v * lanes);
-    for (int i = 0; i < kRows; ++i) {
-      const auto value = hn::Set(d, a[i * left.row_stride + k]);
-      for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::MulAdd(value, columns[v], sum[i][v]);
+    for (int p = 0; p < kPanels; ++p) {
+      hn::Vec<Tag<T>> columns[kVectors];
+      for (int v = 0; v < kVectors; ++v) columns[v] = hn::LoadU(d, right + p * layout.panel_stride + v * lanes);
+      for (int i = 0; i < kRows; ++i) {
+        const auto value = hn::Set(d, a[i * left.row_stride + k]);
+        for (int v = 0; v < kVectors; ++v) sum[i][p][v] = hn::MulAdd(value, columns[v], sum[i][p][v]);
+      }
     }
-    right += right_stride;
+    right += layout.row_stride;
   }
   for (int i = 0; i < kRows; ++i) {
-    for (int v = 0; v < kVectors; ++v) {
-      T* to = c + i * c_stride + v * lanes;
-      if (accumulates) sum[i][v] = hn::Add(hn::LoadU(d, to), sum[i][v]);
-      hn::StoreU(sum[i][v], d, to);
+    for (int p = 0; p < kPanels; ++p) {
+      for (int v = 0; v < kVectors; ++v) {
+        T* to = c + i * c_stride + (p * kVectors + v) * lanes;
+        if (accumulates) sum[i][p][v] = hn::Add(hn::LoadU(d, to), sum[i][p][v]);
+        hn::StoreU(sum[i][p][v], d, to);
+      }
     }
   }
 }
 
+// What will be read next, asked for in equal parts while tiles are computed.
+class Prefetcher {
+ public:
+  Prefetcher(const NextRead* next, int64_t tiles) {
+    if (next == nullptr || next->data == nullptr) return;
+    next_ = *next;
+    const int64_t lines = next_.rows * ((next_.row_bytes + kLine - 1) / kLine);
+    step_ = (lines + tiles - 1) / tiles;
+  }
+  HWY_INLINE void Step() {
+    for (int64_t i = 0; i < step_ && row_ < next_.rows; ++i) {
+      __builtin_prefetch(next_.data + row_ * next_.row_stride + offset_, 0, 2);
+      offset_ += kLine;
+      if (offset_ < next_.row_bytes) continue;
+      offset_ = 0;
+      ++row_;
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  NextRead next_;
+  int64_t step_ = 0;
+  int64_t row_ = 0;
+  int64_t offset_ = 0;
+};
+
 template <class T>
-using TileFn = void (*)(LeftRows<T> left, const T* right, int64_t right_stride, T* c, int64_t c_stride, int64_t depth,
+using TileFn = void (*)(LeftRows<T> left, const T* right, RightPanels<T> layout, T* c, int64_t c_stride, int64_t depth,
                         bool accumulates);
+
+// Few rows have too few sums for the latency of an addition, so that they take several panels at a time.
+template <class T>
+struct TileShape {
+  TileFn<T> one;      // panel
+  TileFn<T> several;  // as many as `panels`
+  int64_t panels;
+};
 
 template <class T>
 HWY_ATTR void Block(LeftRows<T> left, RightPanels<T> right, T* c, int64_t c_stride, int64_t rows, int64_t cols,
-                    int64_t depth, bool accumulates) {
-  static constexpr TileFn<T> kTiles[kTileRows] = {Tile<1, 2, T>, Tile<2, 2, T>, Tile<3, 2, T>,
-                                                  Tile<4, 2, T>, Tile<5, 2, T>, Tile<6, 2, T>};
+                    int64_t depth, bool accumulates, const NextRead* next) {
+  static constexpr TileShape<T> kTiles[kTileRows] = {
+      {Tile<1, 1, T>, Tile<1, 4, T>, 4}, {Tile<2, 1, T>, Tile<2, 2, T>, 2}, {Tile<3, 1, T>, Tile<3, 2, T>, 2},
+      {Tile<4, 1, T>, Tile<4, 1, T>, 1}, {Tile<5, 1, T>, Tile<5, 1, T>, 1}, {Tile<6, 1, T>, Tile<6, 1, T>, 1}};
   const int64_t width = 2 * static_cast<int64_t>(hn::Lanes(Tag<T>()));
-  for (int64_t j = 0; j < cols; j += width) {
-    const T* panel = right.data + j / width * right.panel_stride;
-    for (int64_t i = 0; i < rows; i += kTileRows) {
-      const TileFn<T> tile = kTiles[std::min(kTileRows, rows - i) - 1];
-      tile({left.data + i * left.row_stride, left.row_stride}, panel, right.row_stride, c + i * c_stride + j, c_stride,
-           depth, accumulates);
+  const int64_t panels = cols / width;
+  Prefetcher prefetcher(next, panels * ((rows + kTileRows - 1) / kTileRows));
+  const int64_t at_once = rows < kTileRows ? kTiles[rows - 1].panels : 1;
+  for (int64_t p = 0; p < panels;) {
+    const bool has_several = p + at_once <= panels;
+    const int64_t taken = has_several ? at_once : 1;
+    const T* panel = right.data + p * right.panel_stride;
+    for (int64_t i = 0; i < rows;) {
+      // The last two tiles share their rows, since a tile of few is slow.
+      int64_t height = std::min(kTileRows, rows - i);
+      if (rows - i > kTileRows && rows - i <= kTileRows + kTileRows / 2) height = (rows - i + 1) / 2;
+      const TileShape<T>& shape = kTiles[height - 1];
+      (at_once > 1 && has_several ? shape.several : shape.one)({left.data + i * left.row_stride, left.row_stride},
+                                                               panel, right, c + i * c_stride + p * width, c_stride,
+                                                               depth, accumulates);
+      prefetcher.Step();
+      i += height;
     }
+    p += taken;
   }
 }
 
 // ---- Few rows ----
 
-template <class T>
-HWY_INLINE HWY_ATTR hn::Vec<Tag<T>> Widen(Tag<T> d, const T* from) {
-  return hn::LoadU(d, from);
-}
-HWY_INLINE HWY_ATTR hn::Vec<Tag<float>> Widen(Tag<float> d, const BFloat16* from) {
-  const hn::Rebind<uint16_t, Tag<float>> words;
-  const hn::Rebind<uint32_t, Tag<float>> bits;
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(bits, hn::LoadU(words, &from->bits))));
-}
-HWY_INLINE HWY_ATTR hn::Vec<Tag<float>> Widen(Tag<float> d, const Half* from) {
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  const hn::Rebind<hwy::float16_t, Tag<float>> halves;
-  return hn::PromoteTo(d, hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(from)));
+// The sum of the lanes of each vector. Vectors of float32 are folded four at a time.
+template <int kCount, class T>
+HWY_INLINE HWY_ATTR void FoldLanes(Tag<T> d, const hn::Vec<Tag<T>>* sums, T* totals) {
+#if HWY_MAX_BYTES >= 32
+  if constexpr (kCount == 4 && std::is_same_v<T, float>) {
+    const hn::RepartitionToWide<Tag<T>> pairs;
+    const auto fold = [](auto tag, auto a, auto b) HWY_ATTR {
+      return std::pair(hn::InterleaveLower(tag, a, b), hn::InterleaveUpper(tag, a, b));
+    };
+    const auto [low01, high01] = fold(d, sums[0], sums[1]);
+    const auto [low23, high23] = fold(d, sums[2], sums[3]);
+    const auto [low, high] =
+        fold(pairs, hn::BitCast(pairs, hn::Add(low01, high01)), hn::BitCast(pairs, hn::Add(low23, high23)));
+    // Each block of four lanes has a part of each of the four sums.
+    const auto blocks = hn::Add(hn::BitCast(d, low), hn::BitCast(d, high));
+    const hn::Half<Tag<T>> half;
+    const auto halves = hn::Add(hn::LowerHalf(half, blocks), hn::UpperHalf(half, blocks));
+#if HWY_MAX_BYTES == 64
+    const hn::Half<decltype(half)> quarter;
+    hn::StoreU(hn::Add(hn::LowerHalf(quarter, halves), hn::UpperHalf(quarter, halves)), quarter, totals);
 #else
-  HWY_ALIGN float values[HWY_MAX_BYTES / sizeof(float)];
-  for (size_t i = 0; i < hn::Lanes(d); ++i) values[i] = static_cast<float>(from[i]);
-  return hn::Load(d, values);
+    hn::StoreU(halves, half, totals);
 #endif
+    return;
+  }
+#endif
+  for (int s = 0; s < kCount; ++s) totals[s] = hn::GetLane(hn::SumOfLanes(d, sums[s]));
 }
 
 // kRows x kCols sums, each in a vector over the depth.
@@ -114,8 +181,10 @@ HWY_ATTR void DotTile(const StreamBlock<T, B>& block, int64_t i, int64_t j) {
     }
   }
   for (int r = 0; r < kRows; ++r) {
+    T totals[kCols];
+    FoldLanes<kCols>(d, sum[r], totals);
     for (int s = 0; s < kCols; ++s) {
-      T total = hn::GetLane(hn::SumOfLanes(d, sum[r][s]));
+      T total = totals[s];
       for (int64_t l = k; l < block.depth; ++l) {
         total += a[r * block.left.row_stride + l] * static_cast<T>(b[s * block.right_stride + l]);
       }
@@ -251,22 +320,24 @@ HWY_ATTR int64_t FloatWidth() { return 2 * static_cast<int64_t>(hn::Lanes(Tag<fl
 HWY_ATTR int64_t DoubleWidth() { return 2 * static_cast<int64_t>(hn::Lanes(Tag<double>())); }
 
 HWY_ATTR void FloatBlock(LeftRows<float> left, RightPanels<float> right, float* c, int64_t c_stride, int64_t rows,
-                         int64_t cols, int64_t depth, bool accumulates) {
-  Block(left, right, c, c_stride, rows, cols, depth, accumulates);
+                         int64_t cols, int64_t depth, bool accumulates, const NextRead* next) {
+  Block(left, right, c, c_stride, rows, cols, depth, accumulates, next);
 }
 
 HWY_ATTR void DoubleBlock(LeftRows<double> left, RightPanels<double> right, double* c, int64_t c_stride, int64_t rows,
-                          int64_t cols, int64_t depth, bool accumulates) {
-  Block(left, right, c, c_stride, rows, cols, depth, accumulates);
+                          int64_t cols, int64_t depth, bool accumulates, const NextRead* next) {
+  Block(left, right, c, c_stride, rows, cols, depth, accumulates, next);
 }
 
 HWY_ATTR void FloatByColumns(const StreamBlock<float, float>& block) { ByColumns(block); }
 HWY_ATTR void HalfByColumns(const StreamBlock<float, Half>& block) { ByColumns(block); }
 HWY_ATTR void BFloat16ByColumns(const StreamBlock<float, BFloat16>& block) { ByColumns(block); }
+HWY_ATTR void Int8ByColumns(const StreamBlock<float, int8_t>& block) { ByColumns(block); }
 HWY_ATTR void DoubleByColumns(const StreamBlock<double, double>& block) { ByColumns(block); }
 HWY_ATTR void FloatByRows(const StreamBlock<float, float>& block) { ByRows(block); }
 HWY_ATTR void HalfByRows(const StreamBlock<float, Half>& block) { ByRows(block); }
 HWY_ATTR void BFloat16ByRows(const StreamBlock<float, BFloat16>& block) { ByRows(block); }
+HWY_ATTR void Int8ByRows(const StreamBlock<float, int8_t>& block) { ByRows(block); }
 HWY_ATTR void DoubleByRows(const StreamBlock<double, double>& block) { ByRows(block); }
 
 }  // namespace HWY_NAMESPACE
@@ -283,10 +354,12 @@ HWY_EXPORT(DoubleBlock);
 HWY_EXPORT(FloatByColumns);
 HWY_EXPORT(HalfByColumns);
 HWY_EXPORT(BFloat16ByColumns);
+HWY_EXPORT(Int8ByColumns);
 HWY_EXPORT(DoubleByColumns);
 HWY_EXPORT(FloatByRows);
 HWY_EXPORT(HalfByRows);
 HWY_EXPORT(BFloat16ByRows);
+HWY_EXPORT(Int8ByRows);
 HWY_EXPORT(DoubleByRows);
 HWY_EXPORT(TransposeBlock);
 
@@ -294,22 +367,24 @@ int64_t PanelWidth(float) { return HWY_DYNAMIC_DISPATCH(FloatWidth)(); }
 int64_t PanelWidth(double) { return HWY_DYNAMIC_DISPATCH(DoubleWidth)(); }
 
 void MultiplyBlock(LeftRows<float> left, RightPanels<float> right, float* c, int64_t c_stride, int64_t rows,
-                   int64_t cols, int64_t depth, bool accumulates) {
-  HWY_DYNAMIC_DISPATCH(FloatBlock)(left, right, c, c_stride, rows, cols, depth, accumulates);
+                   int64_t cols, int64_t depth, bool accumulates, const NextRead* next) {
+  HWY_DYNAMIC_DISPATCH(FloatBlock)(left, right, c, c_stride, rows, cols, depth, accumulates, next);
 }
 
 void MultiplyBlock(LeftRows<double> left, RightPanels<double> right, double* c, int64_t c_stride, int64_t rows,
-                   int64_t cols, int64_t depth, bool accumulates) {
-  HWY_DYNAMIC_DISPATCH(DoubleBlock)(left, right, c, c_stride, rows, cols, depth, accumulates);
+                   int64_t cols, int64_t depth, bool accumulates, const NextRead* next) {
+  HWY_DYNAMIC_DISPATCH(DoubleBlock)(left, right, c, c_stride, rows, cols, depth, accumulates, next);
 }
 
 void MultiplyByColumns(const StreamBlock<float, float>& block) { HWY_DYNAMIC_DISPATCH(FloatByColumns)(block); }
 void MultiplyByColumns(const StreamBlock<float, Half>& block) { HWY_DYNAMIC_DISPATCH(HalfByColumns)(block); }
 void MultiplyByColumns(const StreamBlock<float, BFloat16>& block) { HWY_DYNAMIC_DISPATCH(BFloat16ByColumns)(block); }
+void MultiplyByColumns(const StreamBlock<float, int8_t>& block) { HWY_DYNAMIC_DISPATCH(Int8ByColumns)(block); }
 void MultiplyByColumns(const StreamBlock<double, double>& block) { HWY_DYNAMIC_DISPATCH(DoubleByColumns)(block); }
 void MultiplyByRows(const StreamBlock<float, float>& block) { HWY_DYNAMIC_DISPATCH(FloatByRows)(block); }
 void MultiplyByRows(const StreamBlock<float, Half>& block) { HWY_DYNAMIC_DISPATCH(HalfByRows)(block); }
 void MultiplyByRows(const StreamBlock<float, BFloat16>& block) { HWY_DYNAMIC_DISPATCH(BFloat16ByRows)(block); }
+void MultiplyByRows(const StreamBlock<float, int8_t>& block) { HWY_DYNAMIC_DISPATCH(Int8ByRows)(block); }
 void MultiplyByRows(const StreamBlock<double, double>& block) { HWY_DYNAMIC_DISPATCH(DoubleByRows)(block); }
 
 void Transpose(const float* src, int64_t src_stride, int64_t rows, int64_t cols, float* dst, int64_t dst_stride) {

@@ -34,12 +34,20 @@ struct RightPanels {
   int64_t row_stride;
 };
 
+/// Memory that will be read soon; any address.
+struct NextRead {
+  const char* data = nullptr;  ///< null: nothing
+  int64_t rows = 0;
+  int64_t row_stride = 0;  ///< bytes
+  int64_t row_bytes = 0;
+};
+
 /// c[rows x cols] = left * right, or += if `accumulates`. Rows of c are `c_stride` elements apart. \pre cols is a
-/// multiple of PanelWidth(T()); depth > 0.
+/// multiple of PanelWidth(T()); depth > 0. `next` is on its way to the second-level cache afterwards.
 void MultiplyBlock(LeftRows<float> left, RightPanels<float> right, float* c, int64_t c_stride, int64_t rows,
-                   int64_t cols, int64_t depth, bool accumulates);
+                   int64_t cols, int64_t depth, bool accumulates, const NextRead* next = nullptr);
 void MultiplyBlock(LeftRows<double> left, RightPanels<double> right, double* c, int64_t c_stride, int64_t rows,
-                   int64_t cols, int64_t depth, bool accumulates);
+                   int64_t cols, int64_t depth, bool accumulates, const NextRead* next = nullptr);
 
 /// As MultiplyBlock, for few rows and a right operand that is read where it lies, once, and widened on the way.
 template <class T, class B>
@@ -58,12 +66,14 @@ struct StreamBlock {
 void MultiplyByColumns(const StreamBlock<float, float>& block);
 void MultiplyByColumns(const StreamBlock<float, Half>& block);
 void MultiplyByColumns(const StreamBlock<float, BFloat16>& block);
+void MultiplyByColumns(const StreamBlock<float, int8_t>& block);
 void MultiplyByColumns(const StreamBlock<double, double>& block);
 
 /// Rows do: element (k, j) at right[k * right_stride + j]. One chain. \pre not `accumulates`.
 void MultiplyByRows(const StreamBlock<float, float>& block);
 void MultiplyByRows(const StreamBlock<float, Half>& block);
 void MultiplyByRows(const StreamBlock<float, BFloat16>& block);
+void MultiplyByRows(const StreamBlock<float, int8_t>& block);
 void MultiplyByRows(const StreamBlock<double, double>& block);
 
 /// dst[j * dst_stride + i] = src[i * src_stride + j] for i < rows, j < cols.

@@ -6,6 +6,7 @@
 #include "kernels/layer_gradients.h"
 #include "kernels/quant_rows.h"
 #include "ops/computations.h"
+#include "ops/families/channels_last.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
 #include "ops/spatial.h"
@@ -47,7 +48,8 @@ struct Operands {
 
 Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
   if (operands.out->tensor->count == 0) return {};
-  ConvSetup::Simplify(shape, operands.input_ref, operands.out_ref);
+  const bool is_channels_last = kernels::ChannelsLastConv::Fits(shape, operands.input_ref, operands.out_ref);
+  if (!is_channels_last) ConvSetup::Simplify(shape, operands.input_ref, operands.out_ref);
   // Sizes whose product does not fit would end up in the workspace.
   __int128 elements = shape.batch * shape.groups * shape.in_channels;
   for (const ConvDim& dim : shape.dims) {
@@ -56,7 +58,12 @@ Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
       return call.Invalid(fmt::format("{} with this padding and dilation are too large", call.InputShapes()));
     }
   }
-  auto made = std::make_shared<ConvSetup>(shape, operands.input_ref);
+  if (is_channels_last) {
+    channels_last::Operands same{operands.input, operands.weight, nullptr, operands.bias, nullptr, operands.out,
+                                 operands.input_ref, operands.weight_ref, {}, operands.out_ref, operands.is_temporary};
+    return channels_last::AddLaunches(call, shape, same, {});
+  }
+  auto made = std::make_shared<ConvSetup>(shape, operands.input_ref, &operands.weight_ref);
   const ConvSetup& setup = *made;
 
   TensorRef source;
@@ -70,15 +77,18 @@ Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
     prepare.units = setup.prepare_units();
     prepare.grain = GrainOf(setup.prepare_cost());
   }
-  const int64_t count[1] = {std::max<int64_t>(1, setup.packed_elements())};
-  const TensorRef packed = call.Temporary(setup.compute(), count);
-  Launch& pack = call.AddLaunch(RunPack);
-  pack.state = made;
-  call.WriteTemporary(pack, packed);
-  call.Read(pack, *operands.weight, operands.weight_ref);
-  pack.units = setup.pack_units();
-  pack.grain = GrainOf(setup.pack_cost());
-  call.AddScratch(pack, static_cast<uint64_t>(setup.PackScratchBytes()));
+  TensorRef packed;
+  if (setup.packed_elements() != 0) {
+    const int64_t count[1] = {setup.packed_elements()};
+    packed = call.Temporary(setup.compute(), count);
+    Launch& pack = call.AddLaunch(RunPack);
+    pack.state = made;
+    call.WriteTemporary(pack, packed);
+    call.Read(pack, *operands.weight, operands.weight_ref);
+    pack.units = setup.pack_units();
+    pack.grain = GrainOf(setup.pack_cost());
+    call.AddScratch(pack, static_cast<uint64_t>(setup.PackScratchBytes()));
+  }
 
   Launch& launch = call.AddLaunch(RunConvolution);
   launch.state = made;
@@ -92,7 +102,11 @@ Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
   } else {
     call.Read(launch, *operands.input, operands.input_ref);
   }
-  call.ReadTemporary(launch, packed);
+  if (setup.packed_elements() != 0) {
+    call.ReadTemporary(launch, packed);
+  } else {
+    call.Read(launch, *operands.weight, operands.weight_ref);
+  }
   call.ReadOptional(launch, operands.bias);
   launch.units = setup.units();
   launch.grain = std::max<int64_t>(1, kGrainOfConvolution / std::max<int64_t>(1, setup.unit_cost()));
@@ -131,7 +145,7 @@ Status ReadConvolution(OpCall& call, ConvShape& shape) {
   }
   REPRISE_RETURN_IF_ERROR(CheckMathType(call));
   const int dims = input.rank() - 2;
-  shape.transposed = !IsDepthwise(call) && call.Bool("transposed");
+  shape.transposed = call.Has("transposed") && call.Bool("transposed");
   shape.batch = input.sizes()[0];
   shape.groups = IsDepthwise(call) ? input.sizes()[1] : call.Int("groups");
   const int64_t channels = input.sizes()[1];
@@ -455,6 +469,41 @@ Status LowerConvolutionBackward(OpCall& call) {
 }
 
 }  // namespace
+
+namespace convolution {
+
+Status FusedTypes(OpCall& call) { return AllOneType(call); }
+
+Status FusedShape(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(ConvolutionShape(call));
+  const Operand* const addend = call.Find("addend");
+  if (addend == nullptr) return {};
+  return call.CheckShape(*addend, call.outputs[0].sizes(), [] { return "that of the output,"; });
+}
+
+Status LowerFused(OpCall& call) {
+  ConvShape shape;
+  REPRISE_RETURN_IF_ERROR(ReadConvolution(call, shape));
+  if (call.outputs[0].tensor->count == 0) return {};
+  channels_last::Operands operands;
+  operands.input = &call.Get("input");
+  operands.weight = &call.Get("weight");
+  operands.packed = call.Find("packed");
+  operands.bias = call.Find("bias");
+  operands.addend = call.Find("addend");
+  operands.out = &call.outputs[0];
+  operands.input_ref = OfRank5(call, *operands.input);
+  operands.weight_ref = OfRank5(call, *operands.weight);
+  operands.out_ref = OfRank5(call, *operands.out);
+  if (operands.addend != nullptr) operands.addend_ref = OfRank5(call, *operands.addend);
+  kernels::ConvEpilogue epilogue;
+  epilogue.clamps = call.Bool("clamps");
+  epilogue.low = static_cast<float>(call.Real("low"));
+  epilogue.high = static_cast<float>(call.Real("high"));
+  return channels_last::AddLaunches(call, shape, operands, epilogue);
+}
+
+}  // namespace convolution
 
 // The rows of api/computations.csv.
 #define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION

@@ -15,14 +15,19 @@ namespace {
 
 constexpr int64_t kMaxCubeMathType = 4;
 
+// The right operand as PrepareRight leaves it; null where it is as it was given.
+const void* PreparedRight(const Launch& launch) { return launch.uses[2].is_prepared ? launch.refs[2].data : nullptr; }
+
 void RunMatmul(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
-  kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.refs[0], range, memory.scratch);
+  kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.refs[0], range, memory.scratch, nullptr,
+                  PreparedRight(launch));
 }
 
 // beta * refs[3] + alpha * refs[1] x refs[2]; scalars: alpha, beta.
 void RunAddmm(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const kernels::MatMulEpilogue epilogue = {launch.scalars[0], launch.scalars[1], launch.refs[3]};
-  kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.refs[0], range, memory.scratch, &epilogue);
+  kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.refs[0], range, memory.scratch, &epilogue,
+                  PreparedRight(launch));
 }
 
 void RunGer(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
@@ -109,16 +114,51 @@ kernels::TensorRef Right(const OpCall& call, const Operand& operand) {
   return ref;
 }
 
-// The launch's operands are there; units, grain, scratch.
-void SplitProduct(OpCall& call, Launch& launch) {
+// The launch's operands are there; units and grain. \return bytes of scratch
+uint64_t CutProduct(Launch& launch) {
   const kernels::TensorRef& a = launch.refs[1];
   const kernels::TensorRef& b = launch.refs[2];
   const kernels::TensorRef& out = launch.refs[0];
-  launch.units = kernels::MatMulUnitCount(a, b, launch.compute, out);
-  if (launch.units == 0) return;
+  const bool is_prepared = launch.uses[2].is_prepared;
+  launch.units = kernels::MatMulUnitCount(a, b, launch.compute, out, is_prepared);
+  if (launch.units == 0) return 0;
   const int64_t per_unit = kernels::ElementCount(out) / launch.units * std::max<int64_t>(1, a.sizes[a.rank - 1]);
   launch.grain = GrainOfProduct(per_unit);
-  call.AddScratch(launch, static_cast<uint64_t>(kernels::MatMulScratchBytes(a, b, launch.compute, out)));
+  return static_cast<uint64_t>(kernels::MatMulScratchBytes(a, b, launch.compute, out, is_prepared));
+}
+
+// Fewer rows than these read the right operand as fast as memory gives it, in whatever order; of fewer columns a panel
+// is mostly empty.
+constexpr int64_t kLeastPreparedRows = 5;
+constexpr int64_t kLeastPreparedCols = 16;
+
+void AdoptPreparedRight(Launch& launch) {
+  const uint64_t bytes = CutProduct(launch);
+  // What does not fit on the stack has as many work items as before, and takes less.
+  if (bytes <= Launch::kMostStackBytes)
+    launch.scratch_bytes = (bytes + kScratchAlignment - 1) & ~(kScratchAlignment - 1);
+}
+
+PreparedForm FindPreparedRight(const Launch& launch) {
+  const kernels::TensorRef& a = launch.refs[1];
+  const kernels::TensorRef& b = launch.refs[2];
+  const kernels::TensorRef& out = launch.refs[0];
+  if (launch.units == 0 || a.sizes[a.rank - 2] < kLeastPreparedRows || b.sizes[b.rank - 1] < kLeastPreparedCols)
+    return {};
+  const int64_t bytes = kernels::PreparedRightBytes(b, launch.compute);
+  const int64_t scratch = kernels::MatMulScratchBytes(a, b, launch.compute, out, true);
+  const bool has_room = static_cast<uint64_t>(scratch) <= Launch::kMostStackBytes ||
+                        (kernels::MatMulUnitCount(a, b, launch.compute, out, true) == launch.units &&
+                         static_cast<uint64_t>(scratch) <= launch.scratch_bytes);
+  if (!has_room) return {};
+  return {2, static_cast<uint64_t>(bytes), kernels::PrepareRight, AdoptPreparedRight};
+}
+
+void SplitProduct(OpCall& call, Launch& launch) {
+  const uint64_t scratch = CutProduct(launch);
+  if (launch.units == 0) return;
+  call.AddScratch(launch, scratch);
+  launch.find_prepared = FindPreparedRight;
 }
 
 // REPRISE_STRICT=1: the cube unit multiplies floats.
@@ -340,6 +380,7 @@ Status LowerAddbmm(OpCall& call) {
     call.Read(launch, call.inputs[0], self);
   }
   SplitProduct(call, launch);
+  launch.find_prepared = nullptr;  // operands may be temporaries
   return {};
 }
 

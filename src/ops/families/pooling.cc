@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/pool.h"
 
+#include "kernels/channels_last_pool.h"
+
 #include "ops/computations.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
@@ -115,6 +117,30 @@ void RunAvgPoolBackward(const Launch& launch, kernels::Range range, const Launch
   kernels::AvgPoolBackward(launch.State<PoolShape>(), launch.refs[1], launch.refs[0], range, memory.scratch);
 }
 
+template <auto kPool>
+void RunChannelsLast(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  kPool(launch.State<PoolShape>(), launch.refs[1], launch.refs[0], range, memory.scratch);
+}
+
+// A launch for channels that lie back to back; false where it does not fit.
+bool AddChannelsLast(OpCall& call, bool is_max, const PoolShape& shape) {
+  const TensorRef out = ImageRef(call, call.outputs[0], 2);
+  const TensorRef self = ImageRef(call, call.inputs[0], 2);
+  if (call.outputs.size() != 1 || !kernels::FitsChannelsLast(self, out)) return false;
+  Launch& launch = call.AddLaunch(is_max ? RunChannelsLast<kernels::ChannelsLastMaxPool>
+                                         : RunChannelsLast<kernels::ChannelsLastAvgPool>);
+  call.Write(launch, call.outputs[0], out);
+  call.Read(launch, call.inputs[0], self);
+  launch.state = std::make_shared<PoolShape>(shape);
+  launch.units = kernels::ChannelsLastPoolRows(out);
+  const auto window = [](const PoolDim& dim) {
+    return dim.is_adaptive ? (dim.in + dim.out - 1) / dim.out : dim.kernel;
+  };
+  launch.grain = GrainOf(out.sizes[4] * out.sizes[1] * window(shape.h) * window(shape.w));
+  call.AddScratch(launch, static_cast<uint64_t>(kernels::ChannelsLastPoolScratchBytes(out)));
+  return true;
+}
+
 // Whether the last `dims` dims lie in a row.
 bool IsRow(const TensorRef& ref, int dims) {
   int64_t stride = 1;
@@ -128,6 +154,7 @@ bool IsRow(const TensorRef& ref, int dims) {
 // A launch over the rows of the first output.
 void AddRows(OpCall& call, Launch::Kernel kernel, PoolShape shape, int dims) {
   if (call.outputs[0].tensor->count == 0) return;
+  if (dims == 2 && AddChannelsLast(call, kernel == RunMaxPool, shape)) return;
   Launch& launch = call.AddLaunch(kernel);
   for (const Operand& output : call.outputs) {
     const bool is_mask = &output != &call.outputs[0] && call.op.computation.code == kWithMask;

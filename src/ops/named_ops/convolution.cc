@@ -4,12 +4,17 @@
 // front, and one pad for both sides.
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <string>
 #include <utility>
 
 #include "kernels/cast.h"
+#include "kernels/channels_last_conv.h"
+#include "ops/families/channels_last.h"
 #include "ops/named_ops/image.h"
 #include "ops/named_ops/settings.h"
 #include "ops/named_ops/steps.h"
+#include "ops/spatial.h"
 
 namespace reprise::ops::named {
 namespace {
@@ -151,15 +156,141 @@ StatusOr<Operands> ReadOperands(NamedCall& call, const opdef::ImageLayout& layou
   return operands;
 }
 
+// ---- With what follows ----
+
+constexpr Computation kFused = {.dtype_rule = convolution::FusedTypes,
+                                .shape_rule = convolution::FusedShape,
+                                .engine = Engine::kCube,
+                                .lower = convolution::LowerFused};
+constexpr std::array kFusedParams = {In("input"),
+                                     In("weight"),
+                                     opdef::Param{"packed", ParamKind::kTensor, Role::kInput, true, kFloat32Type},
+                                     opdef::Param{"bias", ParamKind::kTensor, Role::kInput, true, kFloatingTypes},
+                                     opdef::Param{"addend", ParamKind::kTensor, Role::kInput, true},
+                                     Attr("stride", ParamKind::kIntArray),
+                                     Attr("padding", ParamKind::kIntArray),
+                                     Attr("dilation", ParamKind::kIntArray),
+                                     Attr("groups", ParamKind::kInt),
+                                     Attr("clamps", ParamKind::kBool),
+                                     Attr("low", ParamKind::kReal),
+                                     Attr("high", ParamKind::kReal),
+                                     Out("output")};
+constexpr Routine kFusedRoutine = {kFusedParams, kFused};
+
+kernels::TensorRef OfRank5(const StridedView& view) {
+  kernels::TensorRef ref;
+  ref.data = view.data;
+  ref.dtype = view.dtype;
+  ref.rank = static_cast<int>(view.sizes.size());
+  std::copy(view.sizes.begin(), view.sizes.end(), ref.sizes);
+  std::copy(view.strides.begin(), view.strides.end(), ref.strides);
+  InsertDims(ref, 2, 5 - ref.rank);
+  return ref;
+}
+
+// The filter as the kernel reads it, if its elements are known now.
+StepArgument PackedFilter(NamedCall& call, const kernels::ChannelsLastConv& conv, const StridedView& filter) {
+  const NamedTensor& given = call.Input("filter");
+  if (given.known.empty() || filter.dtype != given.dtype()) return nullptr;
+  kernels::TensorRef ref = OfRank5(filter);
+  ref.data = const_cast<char*>(given.known.data());  // only read
+  std::vector<float> packed(static_cast<size_t>(conv.packed_elements()));
+  std::vector<char> scratch(static_cast<size_t>(conv.PackScratchBytes()));
+  conv.Pack(ref, packed.data(), {0, conv.pack_units()}, scratch.data());
+  const std::array<int64_t, 1> sizes = {conv.packed_elements()};
+  return call.Numbers(DType::kFloat, sizes, packed.data());
+}
+
+struct Clamp {
+  bool is_wanted = false;
+  double low = 0, high = 0;
+};
+
+// One step, if there is a kernel for the layout that the operands have; else *is_done stays false.
+Status ConvolveChannelsLast(NamedCall& call, const Operands& operands, const Geometry& geometry,
+                            const StepArgument& addend, const Clamp& clamp, bool* is_done) {
+  if (geometry.dims() != 2 || operands.x.dtype != operands.filter.dtype) return {};
+  const StridedView& x = operands.x;
+  const StridedView& filter = operands.filter;
+  const StridedView& out = operands.out;
+  const int64_t groups = geometry.groups;
+  if (x.sizes[1] % groups != 0 || out.sizes[1] % groups != 0 || CountOf(out.sizes) == 0) return {};
+  kernels::ConvShape shape;
+  shape.batch = x.sizes[0];
+  shape.groups = groups;
+  shape.in_channels = x.sizes[1] / groups;
+  shape.out_channels = out.sizes[1] / groups;
+  for (size_t d = 0; d < 2; ++d) {
+    shape.dims[1 + d] = {x.sizes[2 + d],      out.sizes[2 + d],       filter.sizes[2 + d],
+                         geometry.strides[d], geometry.pads[d].first, geometry.dilations[d]};
+  }
+  const kernels::TensorRef input = OfRank5(x);
+  const kernels::TensorRef result = OfRank5(out);
+  if (!kernels::ChannelsLastConv::Fits(shape, input, result)) return {};
+  const kernels::ChannelsLastConv conv(shape, input, result, {});
+  *is_done = true;
+  return call.Step(kFusedRoutine,
+                   {x, filter, PackedFilter(call, conv, filter), operands.bias, addend, geometry.strides,
+                    geometry.pads_in_front(), geometry.dilations, groups, clamp.is_wanted, clamp.low, clamp.high, out});
+}
+
+// A convolution, then perhaps a sum and a clamp, of operands in one type.
 Status LowerNamedConvolution(NamedCall& call) {
   REPRISE_RETURN_IF_ERROR(CheckOffset(call));
   REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
   REPRISE_ASSIGN_OR_RETURN(Operands operands, ReadOperands(call, geometry.layout));
   REPRISE_ASSIGN_OR_RETURN(operands.x, PadApart(call, operands.x, geometry));
-  REPRISE_RETURN_IF_ERROR(Convolve(call, operands.x, operands.filter, operands.bias, operands.out, geometry, false,
-                                   Zeros(geometry.dims())));
+  bool is_done = false;
+  REPRISE_RETURN_IF_ERROR(ConvolveChannelsLast(call, operands, geometry, nullptr, {}, &is_done));
+  if (!is_done)
+    REPRISE_RETURN_IF_ERROR(Convolve(call, operands.x, operands.filter, operands.bias, operands.out, geometry, false,
+                                     Zeros(geometry.dims())));
   const StridedView out = ChannelsFirst(call.OutputView(), geometry.layout);
   return operands.out.dtype == out.dtype ? Status() : CopyTo(call, operands.out, out);
+}
+
+Status LowerFusedConvolution(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
+  REPRISE_ASSIGN_OR_RETURN(Operands operands, ReadOperands(call, geometry.layout));
+  REPRISE_ASSIGN_OR_RETURN(operands.x, PadApart(call, operands.x, geometry));
+  StepArgument addend = nullptr;
+  if (call.Has("addend")) {
+    if (call.Input("addend").dims != call.shape()) {
+      return call.WrongInput(call.Input("addend"), "has another shape than the result", "pass a tensor of its shape");
+    }
+    addend = ChannelsFirst(call.Input("addend").view(), geometry.layout);
+  }
+  Clamp clamp;
+  const std::string activation = call.context.Text("activation");
+  if (activation == "Relu") {
+    clamp = {true, 0, std::numeric_limits<double>::infinity()};
+  } else if (activation == "Clip") {
+    clamp = {true, call.context.Real("low"), call.context.Real("high")};
+  } else if (!activation.empty()) {
+    return call.context.WrongAttribute("activation", fmt::format("is \"{}\"", activation), "use Relu, Clip or none");
+  }
+  bool is_done = false;
+  REPRISE_RETURN_IF_ERROR(ConvolveChannelsLast(call, operands, geometry, addend, clamp, &is_done));
+  if (is_done) return {};
+  // The parts one by one, rounded as the fused kernel does: once.
+  const StridedView out = operands.out;
+  const bool has_more = call.Has("addend") || clamp.is_wanted;
+  if (has_more) {
+    operands.out = call.Temporary(Wide(out.dtype), out.sizes);
+    REPRISE_ASSIGN_OR_RETURN(operands.x, Converted(call, operands.x, operands.out.dtype));
+    REPRISE_ASSIGN_OR_RETURN(operands.filter, Converted(call, operands.filter, operands.out.dtype));
+  }
+  REPRISE_RETURN_IF_ERROR(Convolve(call, operands.x, operands.filter, operands.bias, operands.out, geometry, false,
+                                   Zeros(geometry.dims())));
+  if (!has_more) return {};
+  const StridedView sum = operands.out;
+  if (const auto* view = std::get_if<StridedView>(&addend)) REPRISE_RETURN_IF_ERROR(call.Step(kAdd, {sum, *view, sum}));
+  if (!clamp.is_wanted) return CopyTo(call, sum, out);
+  return StepWith(call, "aclnnClamp",
+                  {{"self", sum},
+                   {"clipValueMin", kernels::Scalar::Of<double>(clamp.low)},
+                   {"clipValueMax", kernels::Scalar::Of<double>(clamp.high)},
+                   {"out", out}});
 }
 
 Status LowerTransposedConvolution(NamedCall& call) {
@@ -261,6 +392,7 @@ constexpr NamedOp kConvolutionRows[] = {
     {"Conv2DBackpropFilter", {}, LowerGradientOfFilter},
     {"Conv2DBackpropInput", {}, LowerGradientOfInput},
     {"Conv2DTranspose", {}, LowerTransposedConvolution},
+    {"Conv2DFused", {}, LowerFusedConvolution},
     {"Conv3D", {}, LowerNamedConvolution},
     {"Conv3DBackpropFilter", {}, LowerGradientOfFilter},
     {"Conv3DBackpropInput", {}, LowerGradientOfInput},

@@ -154,6 +154,17 @@ Status StepLargest(NamedCall& call, const LargestWindows& windows, const Strided
 
 Status LowerLargest(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const LargestWindows windows, ReadLargestWindows(call));
+  if (windows.sizes.size() == 2 && !call.Wants("argmax")) {
+    return StepWith(call, "aclnnMaxPool",
+                    {{"self", ChannelsFirst(call.Input("x").view(), windows.layout)},
+                     {"kernelShape", windows.sizes},
+                     {"strides", windows.strides},
+                     {"autoPad", int64_t{0}},
+                     {"pads", windows.pads},
+                     {"dilations", windows.dilations},
+                     {"ceilMode", call.context.Bool("ceil_mode")},
+                     {"out", ChannelsFirst(call.Output("y").view(), windows.layout)}});
+  }
   return StepLargest(call, windows, call.Output("y").view(), call.Output("argmax").view());
 }
 

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters of operators of PyTorch, by family."""
+from torchair._ge_concrete_graph.ge_converter import (  # noqa: F401
+    convolution,
+    creation,
+    elementwise,
+    foreach,
+    functionalized,
+    gradients,
+    indexing,
+    matmul,
+    movement,
+    normalization,
+    npu,
+    reduction,
+    scopes,
+)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that are taken apart before they are compiled: those without a converter, where PyTorch knows how."""
+import functools
+
+import torch
+from torch._decomp import core_aten_decompositions, decomposition_table
+
+# As one operator they would be lost in a functional graph, or what takes their place is no better known.
+_KEPT = {
+    torch.ops.aten.upsample_nearest2d.default,
+    torch.ops.aten.upsample_nearest2d.vec,
+    torch.ops.aten.lift.default,
+    torch.ops.aten.lift_fresh.default,
+}
+
+
+@functools.lru_cache(None)
+def _for_engine():
+    from torchair._ge_concrete_graph.fx2ge_converter import has_converter
+
+    table = {**dict(core_aten_decompositions()), **{}}
+    for op, function in decomposition_table.items():
+        if isinstance(op, torch._ops.OpOverload) and op.namespace == "aten":
+            table.setdefault(op, function)
+    return {
+        op: function
+        for op, function in table.items()
+        if op not in _KEPT and not has_converter(op) and not op._schema.is_mutable
+        and not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
+    }
+
+
+def decompositions_of(config, custom):
+    table = {} if config.captures() else dict(_for_engine())
+    table.update(custom or {})
+    return table

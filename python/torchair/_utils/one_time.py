@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes of PyTorch that hold for the process."""
+import functools
+import os
+import sys
+
+import torch
+
+_BREAKS = ("SLICE", "SETITEM", "NN.CONV3D", "NN.LINEAR")
+
+
+@functools.lru_cache(None)
+def patch_torch():
+    """Once, when the first backend is made."""
+    if "torch_npu" in sys.modules:
+        from torch_npu.npu import _dynamo_streams
+
+        _dynamo_streams.register()
+    breaks = [word for word in os.environ.get("BREAK_GRAPH_OP_LIST", "").split(",") if word.strip()]
+    for word in breaks:
+        if word.strip().upper() not in _BREAKS:
+            raise RuntimeError(f"BREAK_GRAPH_OP_LIST has {word!r}, which is none of {', '.join(_BREAKS)}")
+    for word in breaks:
+        _break_at(word.strip().upper())
+    # An operator of its own for shapes with symbols, too: PyTorch takes it apart when it is traced for autograd.
+    kernels = torch.ops.aten.upsample_nearest2d.vec.py_kernels
+    kernels.pop(torch._C.DispatchKey.Autograd, None)
+    kernels.pop(torch._C.DispatchKey.CompositeImplicitAutograd, None)
+
+
+def _break_at(word):
+    owner, name = {
+        "SLICE": (torch.Tensor, "__getitem__"),
+        "SETITEM": (torch.Tensor, "__setitem__"),
+        "NN.CONV3D": (torch.nn.Conv3d, "forward"),
+        "NN.LINEAR": (torch.nn.Linear, "forward"),
+    }[word]
+    setattr(owner, name, torch._dynamo.disable(getattr(owner, name)))

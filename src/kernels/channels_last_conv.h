@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Convolutions of tensors whose channels lie back to back (NHWC), float32 inside: plain ones over one or two spatial
+// dims, in groups, with what follows them: a sum with another tensor, a clamp.
+//
+// Formula   out[n, y, o] = clamp(bias[o] + sum over k, i of weight[o, i, k] * in[n, y * stride + k * dilation - pad, i]
+//   + addend[n, y, o]); elements of in outside of it are 0.
+// Accumulation  float32: k is walked first, i fastest, in blocks of about 256 that are added in order; bias and addend
+//   come last; rounded once.
+// Order     depends on the shape alone. Multiply and add are fused where the processor can.
+// NaN, Inf  as IEEE 754, also in the padding: Inf * 0 is NaN. A clamp leaves NaN.
+// Aliasing  addend may be out, element by element; else none.
+//
+// How it is done. For each output pixel and tap there is a pointer to the channels of the input that meet there, or to
+// zeros where the tap is in the padding: no pixel is copied. Weights are packed into panels of channels, one after the
+// other as the product reads them. Inputs of few channels are copied with their padding, so that the taps of a row of
+// the kernel are one run; so are those of other types, which are converted on the way. Groups of one channel go through
+// a product of vectors over channels.
+#pragma once
+
+#include <vector>
+
+#include "kernels/convolution.h"
+#include "kernels/strided.h"
+
+namespace reprise::kernels {
+
+/// What follows a convolution.
+struct ConvEpilogue {
+  bool clamps = false;
+  float low = 0, high = 0;
+};
+
+/// Everything that follows from shapes, types and strides; const and safe for use by many threads.
+///
+/// Input, addend and out are [N, C, D, H, W], weight has rank 5, too.
+class ChannelsLastConv {
+ public:
+  /// Whether it computes this. Views have rank 5; the shape fits them.
+  static bool Fits(const ConvShape& shape, const TensorRef& input, const TensorRef& out);
+
+  /// \pre Fits(shape, input, out)
+  ChannelsLastConv(const ConvShape& shape, const TensorRef& input, const TensorRef& out, const ConvEpilogue& epilogue);
+
+  /// float32 elements of the prepared input; 0: Convolve reads the input itself.
+  int64_t source_elements() const { return source_elements_; }
+  /// Its rows.
+  int64_t prepare_units() const { return shape_.batch * source_rows_; }
+  int64_t prepare_cost() const { return source_row_; }
+  void Prepare(const TensorRef& input, float* source, Range range) const;
+
+  int64_t packed_elements() const { return packed_elements_; }
+  int64_t pack_units() const { return is_depthwise_ ? 1 : shape_.groups * panels_; }
+  int64_t pack_cost() const { return packed_elements_ / pack_units(); }
+  int64_t PackScratchBytes() const;
+  void Pack(const TensorRef& weight, float* packed, Range range, void* scratch) const;
+
+  int64_t units() const { return (is_depthwise_ ? 1 : shape_.groups * column_blocks_) * pixel_blocks_; }
+  /// Multiply-adds of one unit.
+  int64_t unit_cost() const;
+  int64_t ScratchBytes() const;
+  /// \param source        null: `input` is read
+  /// \param bias, addend  null: none; addend has the type of out
+  void Convolve(const TensorRef& input, const float* source, const float* packed, const TensorRef* bias,
+                const TensorRef* addend, const TensorRef& out, Range range, void* scratch) const;
+
+ private:
+  /// Taps and channels, walked in this order, that are summed in one go.
+  struct Block {
+    int64_t first_tap, taps, first_channel, depth;
+    int64_t begin;  ///< of all taps times channels, how many lie before it
+    int64_t count() const { return taps * depth; }
+  };
+  struct Operands;
+  struct Scratch;
+
+  void CutDepth();
+  void CutIntoUnits();
+  int64_t all_channels() const { return shape_.groups * shape_.in_channels; }
+  int64_t pixels() const { return shape_.batch * shape_.dims[1].out * shape_.dims[2].out; }
+  int64_t most_pixels() const { return (pixels() + pixel_blocks_ - 1) / pixel_blocks_; }  // of a unit
+  int64_t most_columns() const;
+  int64_t kept_sums() const { return is_direct_ ? 0 : most_pixels() * most_columns(); }
+  void FindRows(const Operands& operands, int64_t group, Range pixels, const float** rows, const float* zeros) const;
+  void RunUnit(const Operands& operands, int64_t unit, const Scratch& scratch) const;
+
+  ConvShape shape_;
+  ConvEpilogue epilogue_;
+  bool is_direct_ = false;     ///< sums are where the outputs are
+  bool is_depthwise_ = false;  ///< groups of one channel
+  bool joins_taps_ = false;    ///< those of a row of the kernel are one
+  int64_t run_ = 0;            ///< channels of a tap, of one group or of joined taps
+  int64_t taps_ = 0;
+  int64_t width_ = 0;   ///< of a panel
+  int64_t panels_ = 0;  ///< of a group
+  int64_t source_elements_ = 0, source_rows_ = 0, source_row_ = 0;
+  int64_t packed_elements_ = 0;
+  int64_t pixel_blocks_ = 1, column_blocks_ = 1;
+  std::vector<Block> blocks_;
+};
+
+}  // namespace reprise::kernels

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a matrix product is cut: into work items, and into blocks for the caches. Internal to kernels/matmul.cc.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/batch.h"
+#include "kernels/simd/matmul_tile.h"
+#include "kernels/strided.h"
+
+namespace reprise::kernels::matmul {
+
+// Block sizes in elements. A block of the left operand (132 x 256) and one panel of the right (256 x 16) are read over
+// and over: second- and first-level cache. kBlockRows is a multiple of the tile height, the columns are of any width.
+inline constexpr int64_t kBlockRows = 132;
+inline constexpr int64_t kBlockDepth = 256;
+/// Columns whose sums are kept at a time, where they cannot be kept in out.
+inline constexpr int64_t kBlockCols = 256;
+/// Columns of a work item.
+inline constexpr int64_t kUnitCols = 32;
+/// Columns that are packed at a time: rows are read in pieces of that length.
+inline constexpr int64_t kPackCols = 128;
+/// Rows that share one packing of the right operand, and what they may take.
+inline constexpr int64_t kGroupRows = 4 * kBlockRows;
+inline constexpr int64_t kGroupBytes = kGroupRows * kBlockDepth * 8;
+/// So far apart are the rows of a copied left operand: they lie in different cache sets.
+inline constexpr int64_t kLeftStride = kBlockDepth + 16;
+/// A left operand that fewer columns are multiplied with is read where it lies.
+inline constexpr int64_t kFewCols = 64;
+/// A right operand that takes less than this is read where it lies: the first-level cache holds it.
+inline constexpr int64_t kInPlaceBytes = 32 << 10;
+/// Lanes that packing reads at a time from an operand contiguous in depth.
+inline constexpr int64_t kLines = 8;
+
+/// Up to so many rows the right operand is read where it lies, once: packing it would cost more than it saves.
+inline constexpr int64_t kFewRows = 16;
+/// Columns of a work item then, by layout.
+inline constexpr int64_t kStreamByColumns = 64;
+inline constexpr int64_t kStreamByRows = 256;
+/// Columns of rows that are read as one run, more where c is a single row: multiples of those of a work item.
+inline constexpr int64_t kLongRun = 1024;
+inline constexpr int64_t kLongRunOfOne = 2048;
+/// Depth at a time, for columns that are contiguous in it. By rows it is kBlockDepth.
+inline constexpr int64_t kStreamDepth = 4096;
+
+inline constexpr int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
+inline constexpr int64_t RoundUp(int64_t n, int64_t to) { return DivideUp(n, to) * to; }
+
+/// How a product is computed.
+enum class Way : uint8_t {
+  kTiles,    ///< packed panels, tiles of out in registers
+  kColumns,  ///< few rows; columns of the right operand are contiguous
+  kRows,     ///< few rows; its rows are
+};
+
+inline void SwapLast(TensorRef& ref) {
+  std::swap(ref.sizes[ref.rank - 1], ref.sizes[ref.rank - 2]);
+  std::swap(ref.strides[ref.rank - 1], ref.strides[ref.rank - 2]);
+}
+
+inline bool IsStreamed(DType compute, DType right) {
+  switch (compute) {
+    case DType::kFloat:
+    case DType::kFloat16:
+    case DType::kBFloat16: return right == DType::kFloat || right == DType::kFloat16 || right == DType::kBFloat16;
+    case DType::kDouble: return right == DType::kDouble;
+    default: return false;
+  }
+}
+
+/// Work items are some columns of a group of rows; neighbours are run as one.
+struct Problem {
+  TensorRef a, b, out;
+  bool is_prepared;
+  bool is_turned;  ///< out^T = b^T x a^T is computed, whose left operand has few rows
+  int64_t m, n, k, batch;
+  Way way = Way::kTiles;
+  int64_t unit_cols = kUnitCols;
+  int64_t most_units = INT64_MAX;  ///< that are run as one
+  int64_t group_rows;
+  int64_t row_groups, col_units;
+
+  Problem(const TensorRef& left, const TensorRef& right, DType compute, const TensorRef& result, bool prepared)
+      : a(left), b(right), out(result), is_prepared(prepared) {
+    const int64_t rows = out.sizes[out.rank - 2];
+    const int64_t cols = out.sizes[out.rank - 1];
+    is_turned = cols < rows && cols <= kFewRows && !is_prepared;
+    if (is_turned) {
+      std::swap(a, b);
+      SwapLast(a);
+      SwapLast(b);
+      SwapLast(out);
+    }
+    m = out.sizes[out.rank - 2];
+    n = out.sizes[out.rank - 1];
+    k = a.sizes[a.rank - 1];
+    batch = EntryCount(out, 2);
+    if (m <= kFewRows && !is_prepared && IsStreamed(compute, b.dtype)) {
+      if (b.strides[b.rank - 2] == 1 || k == 1) {
+        way = Way::kColumns;
+        unit_cols = kStreamByColumns;
+        most_units = 1;
+      } else if (b.strides[b.rank - 1] == 1 || n == 1) {
+        way = Way::kRows;
+        unit_cols = kStreamByRows;
+        most_units = (m == 1 ? kLongRunOfOne : kLongRun) / kStreamByRows;
+      }
+    }
+    // Groups of about the same size, so that work items are.
+    const int64_t most = std::min(kGroupRows, kGroupBytes / (kBlockDepth * ItemSize(compute)));
+    group_rows =
+        way == Way::kTiles ? RoundUp(DivideUp(m, std::max<int64_t>(1, DivideUp(m, most))), simd::kTileRows) : m;
+    row_groups = group_rows == 0 ? 0 : DivideUp(m, group_rows);
+    col_units = DivideUp(n, unit_cols);
+  }
+
+  int64_t units() const { return batch * row_groups * col_units; }
+};
+
+/// Scratch memory of a call, in elements of T.
+template <class T>
+struct Layout {
+  int64_t width;
+  int64_t left_stride = kLeftStride;
+  int64_t left, right, c, c_stride, line;
+
+  Layout(const Problem& p, int64_t panel_width) : width(panel_width) {
+    if (p.way == Way::kTiles) {
+      const int64_t depth = std::min(p.k, kBlockDepth);
+      c_stride = RoundUp(std::min(p.n, kBlockCols), width);
+      left = RoundUp(p.group_rows * kLeftStride, 16);
+      right = p.is_prepared ? 0 : RoundUp(RoundUp(std::min(p.n, kPackCols), width) * depth, 16);
+      c = RoundUp(p.group_rows * c_stride, 16);
+      line = kLines * kBlockDepth;
+    } else {
+      c_stride = RoundUp(std::min(p.n, p.unit_cols * p.most_units), 16);
+      left_stride = RoundUp(std::min(p.k, p.way == Way::kColumns ? kStreamDepth : kBlockDepth), 16);
+      left = p.m * left_stride;
+      c = p.m * c_stride;
+      right = p.way == Way::kRows ? c : 0;  // the sums of one block of the depth
+      line = std::max(kLines * kBlockDepth, c_stride);
+    }
+  }
+
+  int64_t Bytes() const { return (left + right + c + line) * static_cast<int64_t>(sizeof(T)); }
+};
+
+}  // namespace reprise::kernels::matmul

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For tests of torchair. A test of an item of the checklist carries its id in its name: test_TA_041_…
+
+The graph engine keeps the global options of the first graph of a process, so that tests that compile leave them alone."""
+import gc
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled_before():
+    import torch
+    import torch_npu  # noqa: F401
+
+    torch._dynamo.reset()
+    torch.manual_seed(3)
+    yield
+    torch._dynamo.reset()
+    gc.collect()
+    if torch.npu.is_initialized():
+        torch.npu.synchronize()

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Convolutions: what follows them becomes a part of them, and chains of them get channels behind the spatial dims.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "fusion_testing.h"
+
+namespace reprise::compiler::testing {
+namespace {
+
+const std::string kPlain = "data_format = \"NCHW\", pads = [1, 1, 1, 1], strides = [1, 1, 1, 1]}\n";
+const std::string kImage = "x = Data() : float32 [1, 16, 6, 5] format 0\n";
+const std::string kFilter = "f = Const() : float32 [16, 16, 3, 3] = 0.5, -0.25, 1, 0.125 ...\n";
+
+TEST(CompilerConvolution, WhatFollowsIsFused) {
+  const std::string conv = "p = Conv2D(x = x, filter = f) {" + kPlain;
+  const std::string other = "r = Data() : float32 [1, 16, 6, 5]\n";
+  const std::string begin = kImage + kFilter;
+  ExpectFusions({
+      {"ConvAddFusionPass", begin + other + conv + "y = Add(p, r)\nreturn y\n",
+       begin + other + "y = Conv2DFused(x = x, filter = f, addend = r) {" + kPlain + "return y\n"},
+      {"ConvAddFusionPass", begin + other + conv + "y = AddV2(r, p)\nreturn y\n",
+       begin + other + "y = Conv2DFused(x = x, filter = f, addend = r) {" + kPlain + "return y\n"},
+      {"ConvActivationFusionPass", begin + conv + "y = Relu(p)\nreturn y\n",
+       begin + "y = Conv2DFused(x = x, filter = f) {activation = \"Relu\", " + kPlain + "return y\n"},
+      {"ConvActivationFusionPass",
+       begin + other + "p = Conv2DFused(x = x, filter = f, addend = r) {" + kPlain + "y = Relu(p)\nreturn y\n",
+       begin + other + "y = Conv2DFused(x = x, filter = f, addend = r) {activation = \"Relu\", " + kPlain +
+           "return y\n"},
+      {"ConvActivationFusionPass",
+       begin + "a = Const() : float32 [] = 0\nb = Const() : float32 [] = 6\n" + conv +
+           "y = ClipByValueV2(p, a, b)\nreturn y\n",
+       begin +
+           "y = Conv2DFused(x = x, filter = f) {activation = \"Clip\", data_format = \"NCHW\", high = 6, low = 0, " +
+           "pads = [1, 1, 1, 1], strides = [1, 1, 1, 1]}\nreturn y\n"},
+  });
+  ExpectRefusals({
+      {"ConvAddFusionPass",
+       kImage + "f = Data() : float32 [16, 16, 3, 3]\n" + other + conv + "y = Add(p, r)\nreturn y\n",
+       "filter is not constant"},
+      {"ConvAddFusionPass", begin + "r = Data() : float32 [1, 16, 1, 5]\n" + conv + "y = Add(p, r)\nreturn y\n", ""},
+      {"ConvActivationFusionPass", begin + conv + "y = Relu(p)\nreturn y, p\n", "p has other users"},
+      {"ConvActivationFusionPass",
+       begin + "a = Const() : float32 [] = 0\nb = Data() : float32 []\n" + conv +
+           "y = ClipByValueV2(p, a, b)\nreturn y\n",
+       "a bound is no constant number"},
+      {"ConvActivationFusionPass",
+       begin + "p = Conv2DFused(x = x, filter = f) {activation = \"Relu\", " + kPlain + "y = Relu(p)\nreturn y\n", ""},
+  });
+}
+
+TEST(CompilerConvolution, ChainsGetChannelsBehind) {
+  const std::string last = "data_format = \"NHWC\", pads = [1, 1, 1, 1], strides = [1, 1, 1, 1]}\n";
+  const std::string turned = "f_nhwc = Const() : float32 [16, 3, 3, 16] = 0.5, -0.25, 1, 0.125 ...\n";
+  const std::string to_last = "x_nhwc = TransposeD(x = x) {perm = [0, 2, 3, 1]}\n";
+  ExpectPass(
+      "ConvLayoutPass",
+      Whole(kImage + kFilter + "p = Conv2D(x = x, filter = f) {" + kPlain + "q = Sigmoid(p)\n" +
+            "s = Conv2D(x = q, filter = f) {" + kPlain + "t = Add(s, q)\nreturn t, q\n"),
+      Whole(kImage + kFilter + turned + to_last + "p = Conv2D(x = x_nhwc, filter = f_nhwc) {" + last +
+            "q = Sigmoid(p)\ns = Conv2D(x = q, filter = f_nhwc) {" + last + "t = Add(s, q)\n" +
+            "q_nchw = TransposeD(x = q) {perm = [0, 3, 1, 2]}\nt_nchw = TransposeD(x = t) {perm = [0, 3, 1, 2]}\n" +
+            "return t_nchw, q_nchw\n"));
+}
+
+// Values of the whole list of passes, against none: chains with all that may stand in them.
+TEST(CompilerConvolution, ChainsComputeTheSame) {
+  const std::string conv = "Conv2D(x = x, filter = f) {" + kPlain;
+  const std::string begin = kImage + kFilter;
+  const std::string strided =
+      "g = Const() : float32 [8, 16, 1, 1] = 1, -0.5, 0.25 ...\nh = Const() : float32 [8] = 1, -1 ...\n";
+  const std::string windows = "ksize = [1, 1, 3, 3], pads = [1, 1, 1, 1], strides = [1, 1, 2, 2]}\n";
+  for (const std::string& body : {
+           "p = " + conv +
+               "q = Relu(p)\ns = Conv2D(x = q, filter = g, bias = h) {data_format = \"NCHW\", pads = [0, 0, 0, 0], "
+               "strides = [1, 1, 2, 1]}\nreturn s\n",
+           "p = " + conv +
+               "q = MaxPoolWithArgmaxV3(x = p) {ksize = [3, 3], pads = [1, 1], strides = [2, 2]}\nreturn q\n",
+           "p = " + conv + "q = AvgPoolV2(x = p) {" + windows + "return q\n",
+           "p = " + conv + "q = ReduceMeanD(x = p) {axes = [2, 3], keep_dims = false}\nreturn q\n",
+           "p = " + conv +
+               "a = Const() : int64 [2] = -1, -2\nq = ReduceMean(x = p, axes = a) {keep_dims = true}\n"
+               "s = Mul(p, q)\nreturn s\n",
+           "p = " + conv +
+               "c = Const() : float32 [1, 16, 1, 1] = 2, -3 ...\nq = Mul(p, c)\nn = Const() : float32 [] = 3\n"
+               "s = Add(q, n)\nreturn s\n",
+           "p = " + conv + "q = ConcatD(p, x) {N = 2, concat_dim = 1}\nreturn q\n",
+       }) {
+    const std::unique_ptr<Graph> before = Read(Whole(begin + strided + body));
+    const std::unique_ptr<Graph> after = Read(Whole(begin + strided + body));
+    ASSERT_TRUE(before != nullptr && after != nullptr) << body;
+    PassRecords records;
+    Status status = RunPasses(*after, {}, &records);
+    ASSERT_TRUE(status.ok()) << status.detail().what << "\n" << body;
+    EXPECT_GE(records["ConvLayoutPass"].changed, 1u) << body;
+    ExpectNear(*before, *after);
+  }
+}
+
+TEST(CompilerConvolution, StaysWhereTransposesCostMore) {
+  ExpectRefusals({
+      {"ConvLayoutPass",
+       "x = Data() : float32 [1, 2, 6, 5] format 0\nf = Const() : float32 [2, 2, 1, 1] = 1, 2, 3, 4\n"
+       "y = Conv2D(x = x, filter = f) {data_format = \"NCHW\", pads = [0, 0, 0, 0], strides = [1, 1, 1, 1]}\nreturn "
+       "y\n",
+       "costs more than it saves"},
+      {"ConvLayoutPass",
+       kImage + "f = Data() : float32 [16, 16, 3, 3]\ny = Conv2D(x = x, filter = f) {" + kPlain + "return y\n", ""},
+      {"ConvLayoutPass",
+       "x = Data() : float32 [1, 6, 5, 16]\nf = Const() : float32 [16, 3, 3, 16] = 1 ...\n"
+       "y = Conv2D(x = x, filter = f) {data_format = \"NHWC\", pads = [1, 1, 1, 1], strides = [1, 1, 1, 1]}\nreturn "
+       "y\n",
+       ""},
+  });
+}
+
+}  // namespace
+}  // namespace reprise::compiler::testing
