@@ -69,6 +69,7 @@ OPERATORS = {
     'Conv2D': ('x:T filter:T bias? offset_w?:int8', 'y', ['strides:Ints!', 'pads:Ints!', 'dilations:Ints=[1 1 1 1]', 'groups:Int=1', "data_format:String='NHWC'", 'offset_x:Int=0']),
     'Conv2DBackpropFilter': ('x:T filter_size out_backprop:T', 'y:T', ['strides:Ints!', 'pads:Ints!', 'dilations:Ints=[1 1 1 1]', 'groups:Int=1', "data_format:String='NHWC'"]),
     'Conv2DBackpropInput': ('input_size filter:T out_backprop:T', 'y:T', ['strides:Ints!', 'pads:Ints!', 'dilations:Ints=[1 1 1 1]', 'groups:Int=1', "data_format:String='NHWC'"]),
+    'Conv2DFused': ('x:T filter:T bias? addend?:T', 'y:T', ['strides:Ints!', 'pads:Ints!', 'dilations:Ints=[1 1 1 1]', 'groups:Int=1', "data_format:String='NHWC'", "activation:String=''", 'low:Float=0', 'high:Float=0']),
     'Conv2DTranspose': ('input_size x:T filter:T bias? offset_w?:int8', 'y', ['strides:Ints!', 'pads:Ints!', 'dilations:Ints=[1 1 1 1]', 'groups:Int=1', "data_format:String='NHWC'", 'output_padding:Ints=[0 0 0 0]', 'offset_x:Int=0']),
     'Conv3D': ('x:T filter:T bias? offset_w?:int8', 'y', ['strides:Ints!', 'pads:Ints!', 'dilations:Ints=[1 1 1 1 1]', 'groups:Int=1', "data_format:String='NDHWC'", 'offset_x:Int=0']),
     'Conv3DBackpropFilter': ('x:T filter_size out_backprop:T', 'y:T', ['strides:Ints!', 'pads:Ints!', 'dilations:Ints=[1 1 1 1 1]', 'groups:Int=1', "data_format:String='NDHWC'"]),
