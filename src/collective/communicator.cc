@@ -15,6 +15,7 @@
 #include "collective/numbers.h"
 #include "collective/watch.h"
 #include "device/ipc_memory.h"
+#include "runtime/device.h"
 #include "runtime/objects.h"
 
 namespace reprise::collective {
@@ -71,6 +72,7 @@ void NoteProcess() {
   [[maybe_unused]] static const bool once = [] {
     pthread_atfork(nullptr, nullptr, [] { g_is_forked.store(true); });
     std::atexit(SayGoodbye);
+    runtime::AtMemoryFreed(Communicator::DropDevice);
     return true;
   }();
 }

@@ -447,6 +447,24 @@ TEST(Hccl, HC_036_DestroyWhileItWaits) {
   EXPECT_NE(std::string::npos, Message().find("destroyed")) << Message();
 }
 
+TEST(Hccl, HF_15_ADeviceThatIsReset) {
+  int32_t devices[] = {6, 7};
+  HcclComm comms[2];
+  for (const int device : devices) OK(aclrtSetDevice(device));
+  OK(HcclCommInitAll(2, devices, comms));
+  OK(aclrtResetDeviceForce(6));
+  uint32_t rank = 0;
+  EXPECT_EQ(HCCL_E_PARA, HcclGetRankId(comms[0], &rank));
+  OK(aclrtSetDevice(7));
+  aclrtStream stream = nullptr;
+  OK(aclrtCreateStream(&stream));
+  EXPECT_OK(HcclBarrier(comms[1], stream));
+  EXPECT_EQ(507057, aclrtSynchronizeStreamWithTimeout(stream, 60000));
+  EXPECT_NE(std::string::npos, Message().find("device 6 was reset")) << Message();
+  EXPECT_EQ(0, aclrtDestroyStream(stream));
+  EXPECT_OK(HcclCommDestroy(comms[1]));
+}
+
 TEST(Hccl, HC_074_HC_075_HC_076_SettingsSuspensionCallbacks) {
   for (const int32_t value : {1, 2, 0}) {
     EXPECT_OK(HcclSetConfig(HCCL_DETERMINISTIC, HcclConfigValue{value}));
