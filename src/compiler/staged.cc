@@ -239,9 +239,10 @@ class StagedRun {
       bases[kConstantRegion] = planned.constants.data();
     }
     // A captured run may outlive the plan's place among those that are kept.
-    std::vector<std::unique_ptr<Program::Keep>> keeps;
-    keeps.push_back(std::make_unique<KeptPlan>(plans_.back()));
-    return program.Submit(stream_, std::move(bases), std::move(keeps));
+    Program::RunOwner run = program.NewRun();
+    run->bindings.bases = std::move(bases);
+    run->keeps.push_back(std::make_unique<KeptPlan>(plans_.back()));
+    return program.Submit(stream_, std::move(run));
   }
 
   // The result of the graph that a value of a stage is.
@@ -509,6 +510,9 @@ class StagedExecutable final : public Executable {
 
   Status Run(runtime::Stream& stream, const RunRequest& request) override {
     REPRISE_RETURN_IF_ERROR(CheckCounts(graph_, request));
+    for (size_t i = 0; i < request.inputs.size(); ++i) {
+      REPRISE_RETURN_IF_ERROR(CheckInput(graph_, i, request.inputs[i]));
+    }
     std::vector<RunTensor> inputs(request.inputs.begin(), request.inputs.end());
     for (RunTensor& input : inputs) input.bytes = NeededBytes(input);  // blocks may be larger
     {
