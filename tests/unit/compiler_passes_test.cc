@@ -620,6 +620,39 @@ TEST(Passes, MarkersDropoutsAndAssertsGo) {
   ExpectNoPass("AssertPass", asserts, training);
 }
 
+TEST(Passes, ProductsWithOneGo) {
+  const std::string head =
+      "graph g\n"
+      "x = Data() : float32 [4]\n"
+      "h = Data() : float16 [4]\n"
+      "one = Const() : float32 [] = 1\n"
+      "ones = Const() : float32 [2, 4] = 1 ...\n"
+      "zero = Const() : float32 [] = 0\n";
+  ExpectPass("NeutralElementPass",
+             head +
+                 "a = Mul(x, one)\n"
+                 "b = Mul(one, a)\n"
+                 "c = RealDiv(b, one)\n"
+                 "d = Sub(c, zero)\n"
+                 "e = Muls(d) {value = 1.0}\n"
+                 "y = Abs(e)\n"
+                 "return y, h, ones, zero\n",
+             head + "y = Abs(x)\nreturn y, h, ones, zero\n");
+  // Others are not what they get: another shape, the reciprocal, the sign of 0.
+  ExpectNoPass("NeutralElementPass", head +
+                                         "a = Mul(x, ones)\n"
+                                         "c = RealDiv(one, x)\n"
+                                         "d = Add(x, zero)\n"
+                                         "e = Sub(zero, x)\n"
+                                         "f = Muls(x) {value = 2.0}\n"
+                                         "return a, c, d, e, f, h\n");
+  const PassRecord record = ExpectNoPass("NeutralElementPass", head +
+                                                                   "a = Mul(x, one)\n"
+                                                                   "s = AssignAdd(x, x)\n"
+                                                                   "return a, h\n");
+  EXPECT_EQ(record.refusals.size(), 1U);
+}
+
 TEST(Passes, SumsOfOneAndUselessOrderGo) {
   ExpectPass("AddNPass",
              "graph g\n"

@@ -15,6 +15,7 @@ Status RemoveIdentity(Graph& graph, PassContext& context);
 Status RemoveMarkers(Graph& graph, PassContext& context);
 Status RemoveDropout(Graph& graph, PassContext& context);
 Status RemoveAsserts(Graph& graph, PassContext& context);
+Status RemoveNeutral(Graph& graph, PassContext& context);
 Status RemoveSingleSums(Graph& graph, PassContext& context);
 Status RemoveUselessOrder(Graph& graph, PassContext& context);
 
