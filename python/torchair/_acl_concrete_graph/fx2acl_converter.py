@@ -9,6 +9,7 @@ from torchair._acl_concrete_graph import (
     dump_files,
     multi_stream,
     reinplace,
+    tensor_dump,
     updatable,
 )
 from torchair._acl_concrete_graph.acl_graph import AclGraph, AclGraphCacheInfo, check_pool
@@ -112,6 +113,9 @@ class AclConcreteGraph(ConcreteGraph):
         gm = self._gm
         runner = PassRunner(gm, None if self.files is None else self.files.after)
         self._check_waits(gm)
+        folder = self.config.dump_config.dump_path.value
+        if tensor_dump.is_wanted(self.config, "original"):
+            runner.run("dump_original_tensors", tensor_dump.insert_saves, self.name, folder)
         options = self.config.debug.aclgraph
         if options.remove_cat_ops:
             self.changes["cat"] = runner.run("remove_cat_ops", cat_elimination.remove_cat_ops)
@@ -132,6 +136,8 @@ class AclConcreteGraph(ConcreteGraph):
         if self._is_ex:
             runner.run("eliminate_self_copy", reinplace.eliminate_self_copy)
         runner.run("replace_dynamic_workspace_ops", updatable.replace_by_out)
+        if tensor_dump.is_wanted(self.config, "optimized"):
+            runner.run("dump_optimized_tensors", tensor_dump.insert_saves, self.name, folder)
         runner.finish("npugraph_ex")
         self._describe(gm, events)
         self._check_super_kernels()
