@@ -30,6 +30,8 @@ class NpuGraph {
             int64_t executor);
   /// Shapes as the front end knows them, -1 for what it does not.
   void SetHintShape(std::vector<std::vector<int64_t>> inputs, std::vector<std::vector<int64_t>> outputs);
+  /// Measures choices of the compiler on copies of these inputs, by options work_path and aoe_mode.
+  void AutoTune(const std::vector<at::Tensor>& inputs);
   void Compile();
   /// Queued on `stream`. `assigned`: none, or one for each output, undefined where memory is to be found.
   std::vector<at::Tensor> Run(std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& assigned, void* stream);

@@ -120,6 +120,12 @@ PYBIND11_MODULE(_torchair, module) {
              graph.SetHintShape(std::move(inputs), std::move(outputs));
            }))
       .def("compile", torch::wrap_pybind_function_no_gil([](NpuGraph& graph) { graph.Compile(); }))
+      .def("auto_tune", torch::wrap_pybind_function([](NpuGraph& graph, const py::tuple& arguments) {
+             TORCH_CHECK(arguments.size() == 2, "auto_tune takes a tuple of inputs and a stream");
+             const auto inputs = TensorsOf(arguments[0], "inputs", false);
+             const py::gil_scoped_release released;
+             graph.AutoTune(inputs);
+           }))
       .def("run", torch::wrap_pybind_function(Run))
       .def("summary", [](const NpuGraph&) { return std::string(); })
       .def_property_readonly("name", &NpuGraph::name)

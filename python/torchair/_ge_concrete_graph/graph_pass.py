@@ -3,6 +3,7 @@
 from torchair._ge_concrete_graph import dtypes, ge_ir_pb2
 from torchair._ge_concrete_graph.dtypes import DataType
 from torchair._ge_concrete_graph.graph import Input, Tensor, data_inputs, is_control, node_of, set_shape
+from torchair.core.utils import logger
 from torchair.ge import attr as ge_attr
 
 _DATA = ("Data", "RefData")
@@ -189,6 +190,32 @@ def map_assigns(graph):
                     op.input[i] = f"{node_of(value)}:-1"
         graph.remove(assign)
     return bound
+
+
+def name_ref_data(graph, bound, inputs):
+    """What is written becomes RefData, named for its tensor: graphs that write one tensor have one name for it."""
+    ops = sorted((op for op in graph.op if op.type in _DATA), key=lambda op: op.attr["index"].i)
+    places = set(bound.values()) | {i for i, op in enumerate(ops) if op.name in graph.ref_data}
+    for place in sorted(places):
+        op, tensor = ops[place], inputs[place]
+        parts = ["_".join(str(each) for each in part) for part in (tensor.shape, tensor.stride())]
+        name = f"RefData_{parts[0]}_{parts[1]}_{tensor.storage_offset()}_{id(tensor)}"
+        if name in graph.nodes:
+            logger.warning("graph %s: the name %s is there already, so that %s stays Data", graph.name, name, op.name)
+            continue
+        old = op.name
+        op.type = "RefData"
+        ge_attr.Str(old).merge_to(op.attr["_origin_data_name"])
+        for each in graph.op:
+            for i, edge in enumerate(each.input):
+                if node_of(edge) == old:
+                    each.input[i] = f"{name}:{edge.rpartition(':')[2]}"
+        graph.nodes[name] = graph.nodes.pop(old)
+        op.name = name
+        if old in graph.inputs:
+            graph.inputs[name] = graph.inputs.pop(old)
+        if old in graph.ref_data:
+            graph.ref_data = (graph.ref_data - {old}) | {name}
 
 
 # ---- Order ----

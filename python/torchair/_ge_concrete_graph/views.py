@@ -9,7 +9,8 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torchair._ge_concrete_graph.graph import Tensor, default_graph, is_symbolic
 
 aten = torch.ops.aten
-_DEFERRED = {aten.permute.default, aten.view.default, aten.reshape.default, aten.transpose.int, aten.t.default}
+_RESHAPES = {aten.view.default, aten.reshape.default, aten._unsafe_view.default}
+_DEFERRED = {aten.permute.default, aten.transpose.int, aten.t.default, *_RESHAPES}
 _local = threading.local()
 
 
@@ -37,9 +38,13 @@ def deferred(is_on):
 
 def defer(target, args, kwargs, meta):
     """A View where the operator is one of those that only look at memory in another way, else None."""
-    if target not in _DEFERRED or getattr(_local, "made", None) is None or kwargs:
+    if getattr(_local, "made", None) is None:
         return None
-    value = args[0]
+    value = args[0] if args else None
+    if target is aten.clone.default and isinstance(value, View):
+        return View(value.base, value.layout, meta)  # values have no memory of their own in a graph
+    if target not in _DEFERRED or kwargs:
+        return None
     if isinstance(value, View):
         base, layout = value.base, value.layout
     elif isinstance(value, Tensor) and isinstance(value.meta, torch.Tensor):
@@ -54,7 +59,7 @@ def defer(target, args, kwargs, meta):
         return None
     try:
         with _mode(layout):
-            if target in (aten.view.default, aten.reshape.default):
+            if target in _RESHAPES:
                 layout = aten.view.default(layout, list(meta.shape))
             else:
                 layout = target(layout, *args[1:])

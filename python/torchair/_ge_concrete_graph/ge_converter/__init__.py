@@ -5,6 +5,7 @@ from torchair._ge_concrete_graph.ge_converter import (  # noqa: F401
     creation,
     elementwise,
     foreach,
+    functionalized,
     gradients,
     indexing,
     matmul,

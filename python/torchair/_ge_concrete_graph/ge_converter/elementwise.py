@@ -177,7 +177,7 @@ def _div_mode(self, other, *, rounding_mode=None, meta_outputs):
     down = ge.operator("FloorDiv")(left, right)
     zero = Const(0, dtype)
     rest = ge.operator("NotEqual")(ge.operator("Mul")(down, right), left)
-    negative = ge.operator("NotEqual")(ge.operator("Less")(left, zero), ge.operator("Less")(right, zero))
+    negative = compared("NotEqual", ge.operator("Less")(left, zero), ge.operator("Less")(right, zero))
     return ge.operator("Add")(down, Cast(ge.operator("LogicalAnd")(rest, negative), dst_type=dtype))
 
 
@@ -248,9 +248,16 @@ def _common(*values):
     return ge_type(torch.result_type(*[_like(value) for value in values]))
 
 
+def compared(kind, left, right):
+    """Truth values as numbers, which is what the engine compares."""
+    if left.dtype == DataType.DT_BOOL:
+        left, right = (Cast(each, dst_type=DataType.DT_UINT8) for each in (left, right))
+    return ge.operator(kind)(left, right)
+
+
 def _compare(kind):
     def convert(self, other, *, meta_outputs):
-        return ge.operator(kind)(*_two(self, other, _common(self, other)))
+        return compared(kind, *_two(self, other, _common(self, other)))
 
     return convert
 

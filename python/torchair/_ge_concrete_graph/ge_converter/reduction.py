@@ -70,6 +70,17 @@ def _min(self, *, meta_outputs):
     return _amin(self, meta_outputs=meta_outputs)
 
 
+def _primitive(kind):
+    def convert(inp, dims, *, output_dtype=None, meta_outputs):
+        return _reduce(kind, inp, dims, False, meta_outputs.dtype)
+
+    return convert
+
+
+for _name, _kind in (("sum", "ReduceSum"), ("prod", "ReduceProd"), ("amax", "ReduceMax"), ("amin", "ReduceMin")):
+    converts(f"prims.{_name}")(_primitive(_kind))
+
+
 def _with_value(kind):
     def convert(self, dim, keepdim=False, *, meta_outputs):
         if self.rank == 0:

@@ -126,3 +126,12 @@ def _print(tensors, template, summarize_size, tensor_detail, *, meta_outputs):
     text = ge.operator("StringFormat")(own, template=template.format(*words), placeholder=_PLACE, summarize=summarize_size)
     node = ge.operator("PrintV2")(text)
     ge_attr.Str("extend").merge_to(node.attr["_kernel"])
+
+
+# ---- What only checks ----
+
+
+@converts("_assert_async.default", "_assert_async.msg", "_assert_scalar.default", "_assert_tensor_metadata.default", "sym_constrain_range.default",
+          "sym_constrain_range_for_size.default")
+def _check(*args, meta_outputs, **kwargs):
+    """Not in graphs: the eager program refuses what is wrong."""
