@@ -272,7 +272,15 @@ class AclGraph:
                     record.results.let_go()
                 self._pool.clear(self._records.values(), by=f"the capture of {self._short_title(key)}")
             logger.debug("When mempool reuse is enabled in fx_graph %s, %s graphs share it", self.name, len(others) + 1)
-        record = self._capture_into(key, args)
+        try:
+            record = self._capture_into(key, args)
+        except Exception as error:
+            error.add_note(
+                f"while {self._short_title(key)} was captured: what cannot be captured belongs outside of the compiled "
+                "function (torch._dynamo.disable, torch._dynamo.graph_break), or compile with debug.run_eagerly "
+                "(npugraph_ex: force_eager)"
+            )
+            raise
         before = self._records.pop(key, None)
         self._records[key] = record
         if before is not None:
