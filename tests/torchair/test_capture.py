@@ -495,3 +495,30 @@ def test_strict_results(monkeypatch):
     torch._dynamo.reset()
     with pytest.raises(ValueError, match="REPRISE_TORCH_STALE"):
         compiled(lambda x: x + 1)(x)
+
+
+def test_constants_of_tensors():
+    kept = torch.arange(4.0, device="npu")
+    f = compiled(lambda x: x + torch.tensor([1.0, 2.0, 3.0, 4.0], device="npu") * kept)
+    for _ in range(2):
+        x = rand(4)
+        torch.testing.assert_close(f(x), x + (kept + 1) * kept)
+
+
+def test_captures_that_fail_say_what_to_do():
+    def step(x):
+        torch.ops.torchair_test.waits(x)
+        return x + 1
+
+    library = torch.library.Library("torchair_test", "FRAGMENT")
+    library.define("waits(Tensor x) -> ()")
+    library.impl("waits", lambda x: torch.npu.synchronize(), "PrivateUse1")
+    torch.library.register_fake("torchair_test::waits", lambda x: None, lib=library)
+    torch.fx.node.has_side_effect(torch.ops.torchair_test.waits.default)
+    f = compiled(step)
+    with pytest.raises(RuntimeError) as caught:
+        f(rand(3))
+    assert "force_eager" in caught.value.__notes__[0]
+    g = compiled(lambda x: x * 2)
+    x = rand(3)
+    torch.testing.assert_close(g(x), x * 2)

@@ -3,6 +3,7 @@
 import operator
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torchair._acl_concrete_graph import (
     cat_elimination,
     codegen,
@@ -196,6 +197,10 @@ class AclConcreteGraph(ConcreteGraph):
         return self.source
 
     def runner(self):
+        with unset_fake_temporarily():  # constants are real
+            return self._runner()
+
+    def _runner(self):
         source = self.codegen()
         if source is None:
             kernel = self.acl_graph = self._live()
@@ -204,6 +209,8 @@ class AclConcreteGraph(ConcreteGraph):
                 self.files.write("output_code.py", source)
             module = {"__name__": f"torchair_{self.name}"}
             exec(compile(source, f"<{self.name}>", "exec"), module)  # noqa: S102  made above
+            # torch.load makes fake tensors while something is traced.
+            module["tensor_constants"].update(codegen.constants_of(self._gm, module["tensor_constants"]))
             kernel, self.acl_graph = module["kernel"], module["acl_graph"]
         if self.files is not None:
             self.acl_graph.dump_folder = self.files.folder
