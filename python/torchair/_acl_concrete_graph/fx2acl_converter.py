@@ -10,6 +10,7 @@ from torchair._acl_concrete_graph import (
     dump_files,
     multi_stream,
     reinplace,
+    static_kernel,
     tensor_dump,
     updatable,
 )
@@ -90,6 +91,7 @@ class AclConcreteGraph(ConcreteGraph):
         self._is_ex = config.mode.value == "npugraph_ex"
         self._pool = config.aclgraph_config.use_custom_pool.raw
         check_pool(self._pool)
+        static_kernel.check_build_dir(config.experimental_config.aclgraph._aclnn_static_shape_kernel_build_dir.raw)
         self.settings = settings_of(config)
         self._info = None
         self._gm = None
@@ -141,7 +143,6 @@ class AclConcreteGraph(ConcreteGraph):
             runner.run("dump_optimized_tensors", tensor_dump.insert_saves, self.name, folder)
         runner.finish("npugraph_ex")
         self._describe(gm, events)
-        self._check_super_kernels()
         self.dump("optimized")
 
     @staticmethod
@@ -149,14 +150,6 @@ class AclConcreteGraph(ConcreteGraph):
         wait = getattr(getattr(torch.ops.air, "wait_tensor", None), "default", None)
         if wait is not None and any(node.target is wait for node in gm.graph.nodes):
             raise NotImplementedError("npu_wait_tensor is for graphs of the engine (mode max-autotune); use ops.wait here")
-
-    def _check_super_kernels(self):
-        if self.settings["aclnn_static_shape_kernel"] == "1" and any(
-            "_op_aicore_num" in node.args[0]
-            for node in self._gm.graph.nodes
-            if node.target is torch.ops.air.scope_enter.default
-        ):
-            logger.debug("static kernels of %s know the limits of cores", self.name)
 
     def _describe(self, gm, events):
         parameters = self._parameters
