@@ -10,7 +10,7 @@ options=(-DREPRISE_BUILD_BENCH=ON)
 for name in REPRISE_BENCH_TASKFLOW REPRISE_BENCH_GGML REPRISE_BENCH_GGML_LIB REPRISE_BENCH_TORCH; do
   [ -z "${!name:-}" ] || options+=("-D$name=${!name}")
 done
-TARGETS="reprise_bench alloc_bench rng_bench" scripts/build.sh release "${options[@]}"
+TARGETS="reprise_bench alloc_bench rng_bench conv_bench" scripts/build.sh release "${options[@]}"
 out=build/release/bench
 mkdir -p "$out"
 build/release/bin/reprise_bench --markdown "$out/table.md" --svg "$out/plot.svg" --json "$out/table.json" "$@"
@@ -18,6 +18,8 @@ echo
 build/release/bin/alloc_bench
 echo
 build/release/bin/rng_bench
+echo
+build/release/bin/conv_bench
 echo
 # PyTorch: steps of small models, eager and captured, beside PyTorch on the CPU. Left out where PyTorch cannot be had.
 if scripts/deps.sh torch >"$out/torch.log" 2>&1 && python=$(scripts/venv.sh 2>>"$out/torch.log"); then

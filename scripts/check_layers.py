@@ -53,6 +53,7 @@ LAYERS = {
     "src/rng": Layer("generators that survive capture and replay, and the tasks that draw", ("base", "ir", "device", "kernels", "runtime")),
     "src/model": Layer("what an aclmdlRI handle stands for: model, execution, changes, built programs, liveness", ("base", "ir", "device", "exec", "runtime")),
     "src/capture": Layer("capture session and its rules", ("base", "ir", "device", "runtime", "model")),
+    "src/collective": Layer("communicators, how ranks meet, collective operators as tasks", ("base", "kernels", "ir", "device", "exec", "runtime")),
     "src/tdt": Layer("tensor channels, queues, queue buffers", ("base", "kernels", "runtime")),
     "src/profile": Layer("profiler, marks and ranges of the program", ("base", "ir", "device", "runtime")),
     "src/observe": Layer("JSON trace, SVG picture and DOT of a model", ("base", "ir", "device", "kernels", "runtime", "model")),
@@ -94,7 +95,7 @@ LAYERS = {
     "facade/mstx": Layer("libms_tools_ext.so: marks and ranges of the program", ("base", "device", "runtime", "profile"), ("acl", "mstx")),
     "facade/profapi": Layer("libprofapi.so: reports of frameworks", ("base", "device", "runtime", "profile"), ("experiment",)),
     "facade/c_sec": Layer("libc_sec.so: copies and texts that know how large their destination is", (), ("securec.h",)),
-    "facade/hccl": Layer("libhccl.so: collectives, refused; what is configured for the whole process", ("base", "runtime")),
+    "facade/hccl": Layer("libhccl.so: collectives", ("base", "device", "runtime", "model", "capture", "collective"), ("acl", "hccl")),
     "facade/hcomm": Layer("libhcomm.so: another name under which libhccl.so is found"),
     "facade/graph": Layer("libgraph.so: the classes of src/ge", ("base", "runtime", "ge"), ("graph", "exe_graph")),
     "facade/graph_base": Layer("libgraph_base.so, libregister.so, libexe_graph.so, libopp_registry.so: other names under which libgraph.so is found"),
@@ -124,8 +125,8 @@ THIRD_PARTY = (
     ThirdParty(r"hwy/", r"src/kernels/simd/", "Highway: src/kernels/simd"),
     ThirdParty(
         r"nlohmann/",
-        r"facade/acl/(init|dump)\.cc|src/engine/json_files\.cc|src/compiler/(inference_rule|passes/switches|tuning_bank)\.cc|tests/|.*_test\.cc",
-        "nlohmann JSON: facade/acl/init.cc, dump.cc, src/engine/json_files.cc, src/compiler/inference_rule.cc, passes/switches.cc, tuning_bank.cc and tests",
+        r"facade/acl/(init|dump)\.cc|src/collective/rank_table\.cc|src/engine/json_files\.cc|src/compiler/(inference_rule|passes/switches|tuning_bank)\.cc|tests/|.*_test\.cc",
+        "nlohmann JSON: facade/acl/init.cc, dump.cc, src/collective/rank_table.cc, src/engine/json_files.cc, src/compiler/inference_rule.cc, passes/switches.cc, tuning_bank.cc and tests",
     ),
     ThirdParty(r"gtest/|gmock/", r"tests/|.*_test\.cc|src/kernels/test_tensor\.h", "GoogleTest: tests"),
     ThirdParty(r"(ATen|c10|torch|pybind11)/|Python\.h|structmember\.h", r"python/csrc/", "PyTorch and Python: python/csrc"),
@@ -174,13 +175,12 @@ MAY_BE_HEAVY = {
     "facade/acl/state_callbacks.cc": "callbacks of the program, C functions by name",
     "facade/acl/state_callbacks.h": "callbacks of the program, C functions by name",
     "facade/acl/stream.cc": "which configurations, plain C structures, are live",
-    "facade/hccl/hccl.cc": "the configuration of the process, which is all of it that is there yet",
     "facade/op_compiler/op_compiler.cc": "options that are only kept, as texts",
     "facade/tdt_queue/queue.cc": "tables of handles of plain C objects",
 }
 
 # Headers of the system that are not standard C++; everything else with a dot or a slash is a third party.
-SYSTEM = re.compile(r"(sys|linux)/\w+\.h|(dirent|dlfcn|elf|execinfo|link|pthread|sched|signal|spawn|stddef|stdint|strings|unistd)\.h|cxxabi\.h|fcntl\.h")
+SYSTEM = re.compile(r"(sys|linux)/\w+\.h|(dirent|dlfcn|elf|execinfo|link|pthread|poll|sched|signal|spawn|stddef|stdint|strings|unistd)\.h|arpa/inet\.h|cxxabi\.h|fcntl\.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
 # Files that only generated or table text includes.
 SUFFIXES = {".h", ".cc", ".cpp", ".c", ".def"}

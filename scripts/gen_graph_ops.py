@@ -72,6 +72,7 @@ SETS = {
     "integer": INTEGER,
     "half": {"float32", "float16", "bfloat16"},
     "index": {"int32", "int64"},
+    "small": {"hifloat8", "float8_e5m2", "float8_e4m3fn", "float8_e8m0"},  # moved and converted, not computed with
 }
 KINDS = {"Bool", "Int", "Float", "String", "Type", "Ints", "Bools", "Tensor"}
 DETERMINISM = {"fixed", "order", "random", "effect"}

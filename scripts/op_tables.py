@@ -31,7 +31,8 @@ Columns of api/computations.csv:
     shape_rule   function that checks the shapes
     aliasing     how outputs may overlap inputs: none, same_view, first_input (Aliasing in src/opdef/function.h)
     engine       vector, cube: what dumps and profiles say
-    takes        tensors beyond plain ones of the types: fractals, int4, any_bits, empty_as_null
+    takes        tensors beyond plain ones of the types: fractals, int4, any_bits, small_floats,
+                 empty_as_null
     determinism  always; option: a device needs ACL_OPT_DETERMINISTIC for equal results from run to run; sampling
 
 Columns of api/torch_ops.csv:
@@ -94,7 +95,7 @@ KINDS = {
 ROLES = {"in": "Input", "out": "Output", "inout": "InOut", "attr": "Attribute"}
 ALIASING = {"none": "kNone", "same_view": "kSameView", "first_input": "kFirstInput"}
 ENGINES = {"vector": "kVector", "cube": "kCube"}
-TAKES = {"fractals": "kTakesFractals", "int4": "kTakesInt4", "any_bits": "kTakesAnyBits",
+TAKES = {"fractals": "kTakesFractals", "int4": "kTakesInt4", "any_bits": "kTakesAnyBits", "small_floats": "kTakesSmallFloats",
          "empty_as_null": "kTakesEmptyAsNull"}
 DETERMINISM = {"always": "kAlways", "option": "kByOption", "sampling": "kSampling"}
 ONLY = {"": "kAny", "floating": "kFloating", "integral": "kIntegral", "nonzero_alpha": "kNonZeroAlpha"}

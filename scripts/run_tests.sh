@@ -85,7 +85,7 @@ torch_row() {
     return
   fi
   [ "$status" -eq 0 ] || exit "$status"  # an extension that was built before would be tested in its place
-  local selected=(tests/torch)
+  local selected=(tests/torch tests/torchair)
   [ ${#only[@]} -eq 0 ] || selected+=(-k TN_)
   # shellcheck disable=SC2206
   [ -z "${REPRISE_TORCH_TESTS:-}" ] || selected=($REPRISE_TORCH_TESTS)

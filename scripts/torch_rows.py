@@ -128,8 +128,8 @@ def fault_of_result(match, parameter, signature):
     if match["index"] != "*" and int(match["index"]) >= len(signature.results):
         return f"there are {len(signature.results)} results"
     flag = match["flag"] and signature.find(match["flag"])
-    if match["flag"] and (flag is None or flag.type != "bool"):
-        return f"there is no argument {match['flag']} that is a bool"
+    if match["flag"] and (flag is None or flag.type not in ("bool", "int", "Tensor?")):
+        return f"there is no argument {match['flag']} that is a flag or a tensor"
     return ""
 
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tensors of namespace gert, which are plain memory with a function that knows whose it is.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -33,11 +34,14 @@ ge::graphStatus Manage(gert::TensorAddress address, gert::TensorOperateType oper
   }
 }
 
-std::vector<int64_t> ShapeOf(const gert::Tensor& tensor) {
+void ReadShape(const gert::Tensor& tensor, std::vector<int64_t>& sizes) {
   const gert::Shape& shape = tensor.GetStorageShape();
-  std::vector<int64_t> sizes;
-  for (size_t d = 0; d < shape.GetDimNum() && d < gert::Shape::kMaxDimNum; ++d) sizes.push_back(shape.GetDim(d));
-  return sizes;
+  sizes.resize(std::min<size_t>(shape.GetDimNum(), gert::Shape::kMaxDimNum));
+  for (size_t d = 0; d < sizes.size(); ++d) sizes[d] = shape.GetDim(d);
+}
+
+int32_t TypeOf(const gert::Tensor& tensor) {
+  return tensor.GetDataType() == ge::DT_UNDEFINED ? -1 : static_cast<int32_t>(tensor.GetDataType());
 }
 
 void Describe(gert::Tensor& tensor, int32_t dtype, const std::vector<int64_t>& sizes) {
@@ -58,19 +62,30 @@ void Hand(gert::Tensor& tensor, void* data, size_t bytes, std::shared_ptr<void> 
 std::vector<engine::InputTensor> InputsOf(const std::vector<gert::Tensor>& tensors) {
   std::vector<engine::InputTensor> inputs;
   for (const gert::Tensor& tensor : tensors) {
-    const int32_t dtype = tensor.GetDataType() == ge::DT_UNDEFINED ? -1 : static_cast<int32_t>(tensor.GetDataType());
-    inputs.push_back({const_cast<void*>(tensor.GetAddr()), tensor.GetSize(), {dtype, ShapeOf(tensor)}});
+    engine::InputTensor& input = inputs.emplace_back(
+        engine::InputTensor{const_cast<void*>(tensor.GetAddr()), tensor.GetSize(), {TypeOf(tensor), {}}});
+    ReadShape(tensor, input.meta.shape);
   }
   return inputs;
 }
 
-std::vector<engine::OutputTensor> OutputsOf(std::vector<gert::Tensor>& tensors) {
-  std::vector<engine::OutputTensor> outputs(tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    outputs[i].data = tensors[i].GetAddr();
-    outputs[i].bytes = tensors[i].GetSize();
+void RunTensors::Read(const std::vector<gert::Tensor>& inputs) {
+  buffers_->inputs.resize(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    engine::InputTensor& input = buffers_->inputs[i];
+    input.data = const_cast<void*>(inputs[i].GetAddr());
+    input.bytes = inputs[i].GetSize();
+    input.meta.dtype = TypeOf(inputs[i]);
+    ReadShape(inputs[i], input.meta.shape);
   }
-  return outputs;
+}
+
+void RunTensors::Read(std::vector<gert::Tensor>& outputs) {
+  buffers_->outputs.resize(outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    buffers_->outputs[i].data = outputs[i].GetAddr();
+    buffers_->outputs[i].bytes = outputs[i].GetSize();
+  }
 }
 
 void Return(std::vector<engine::OutputTensor>& outputs, std::vector<gert::Tensor>& tensors) {

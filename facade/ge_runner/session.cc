@@ -98,18 +98,18 @@ ge::Status Session::ExecuteGraphWithStreamAsync(uint32_t graph_id, void* stream,
                                                 const std::vector<gert::Tensor>& inputs,
                                                 std::vector<gert::Tensor>& outputs) {
   return OnSession(session_id_, "ge::Session::ExecuteGraphWithStreamAsync", [&](engine::Session& s) -> reprise::Status {
-    std::vector<engine::OutputTensor> results = OutputsOf(outputs);
-    REPRISE_RETURN_IF_ERROR(s.Execute(graph_id, stream, InputsOf(inputs), results));
-    Return(results, outputs);
+    RunTensors tensors(inputs, outputs);
+    REPRISE_RETURN_IF_ERROR(s.Execute(graph_id, stream, tensors.inputs(), tensors.outputs()));
+    Return(tensors.outputs(), outputs);
     return {};
   });
 }
 ge::Status Session::RunGraphWithStreamAsync(uint32_t graph_id, void* stream, const std::vector<Tensor>& inputs,
                                             std::vector<Tensor>& outputs) {
   return OnSession(session_id_, "ge::Session::RunGraphWithStreamAsync", [&](engine::Session& s) -> reprise::Status {
-    std::vector<engine::OutputTensor> results = OutputsOf(outputs);
-    REPRISE_RETURN_IF_ERROR(s.RunOnStream(graph_id, stream, InputsOf(inputs), results));
-    Return(results, outputs);
+    RunTensors tensors(inputs, outputs);
+    REPRISE_RETURN_IF_ERROR(s.RunOnStream(graph_id, stream, tensors.inputs(), tensors.outputs()));
+    Return(tensors.outputs(), outputs);
     return {};
   });
 }
@@ -162,8 +162,7 @@ ge::Status Session::GetVariables(const std::vector<AscendString>& var_names, std
   });
 }
 ge::Status Session::RegisterCallBackFunc(const char* key, const pAscendCallBackFunc& callback) {
-  return RegisterCollector(session_id_, key,
-                           callback != nullptr ? CollectorCallback(callback) : CollectorCallback());
+  return RegisterCollector(session_id_, key, callback != nullptr ? CollectorCallback(callback) : CollectorCallback());
 }
 ge::Status Session::PaRemapped(const uint64_t /*va*/, const uint64_t /*new_pa*/, const uint64_t /*len*/) const {
   return static_cast<ge::Status>(reprise::runtime::Refuse("ge::Session::PaRemapped", engine::kParamInvalid,

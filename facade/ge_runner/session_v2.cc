@@ -104,9 +104,9 @@ Status GeSession::RunGraph(uint32_t graph_id, const std::vector<gert::Tensor>& i
 Status GeSession::RunGraphWithStreamAsync(uint32_t graph_id, void* stream, const std::vector<gert::Tensor>& inputs,
                                           std::vector<gert::Tensor>& outputs) {
   return OnSession(session_id_, "ge::GeSession::RunGraphWithStreamAsync", [&](engine::Session& s) -> reprise::Status {
-    std::vector<engine::OutputTensor> results = OutputsOf(outputs);
-    REPRISE_RETURN_IF_ERROR(s.RunOnStream(graph_id, stream, InputsOf(inputs), results));
-    Return(results, outputs);
+    RunTensors tensors(inputs, outputs);
+    REPRISE_RETURN_IF_ERROR(s.RunOnStream(graph_id, stream, tensors.inputs(), tensors.outputs()));
+    Return(tensors.outputs(), outputs);
     return {};
   });
 }

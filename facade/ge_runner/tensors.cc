@@ -9,9 +9,14 @@ namespace {
 
 int32_t TypeOf(ge::DataType type) { return type == ge::DT_UNDEFINED ? -1 : static_cast<int32_t>(type); }
 
-std::vector<int64_t> ShapeOf(const ge::Tensor& tensor) {
-  std::vector<int64_t> shape(tensor.GetShapeDimNum());
+void ReadShape(const ge::Tensor& tensor, std::vector<int64_t>& shape) {
+  shape.resize(tensor.GetShapeDimNum());
   for (size_t d = 0; d < shape.size(); ++d) shape[d] = tensor.GetShapeDim(d);
+}
+
+std::vector<int64_t> ShapeOf(const ge::Tensor& tensor) {
+  std::vector<int64_t> shape;
+  ReadShape(tensor, shape);
   return shape;
 }
 
@@ -73,13 +78,41 @@ std::vector<engine::HostTensor> CopiesOf(const std::vector<engine::InputTensor>&
   return copies;
 }
 
-std::vector<engine::OutputTensor> OutputsOf(std::vector<ge::Tensor>& tensors) {
-  std::vector<engine::OutputTensor> outputs(tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    outputs[i].data = tensors[i].GetData();
-    outputs[i].bytes = tensors[i].GetSize();
+RunTensors::Pool& RunTensors::PoolOfThread() {
+  thread_local Pool pool;
+  return pool;
+}
+
+std::unique_ptr<RunTensors::Buffers> RunTensors::Lease() {
+  Pool& pool = PoolOfThread();
+  if (pool.empty()) return std::make_unique<Buffers>();
+  std::unique_ptr<Buffers> buffers = std::move(pool.back());
+  pool.pop_back();
+  return buffers;
+}
+
+RunTensors::~RunTensors() {
+  for (engine::OutputTensor& output : buffers_->outputs) output.owner.reset();
+  PoolOfThread().push_back(std::move(buffers_));
+}
+
+void RunTensors::Read(const std::vector<ge::Tensor>& inputs) {
+  buffers_->inputs.resize(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    engine::InputTensor& input = buffers_->inputs[i];
+    input.data = const_cast<uint8_t*>(inputs[i].GetData());
+    input.bytes = inputs[i].GetSize();
+    input.meta.dtype = TypeOf(inputs[i].GetDataType());
+    ReadShape(inputs[i], input.meta.shape);
   }
-  return outputs;
+}
+
+void RunTensors::Read(std::vector<ge::Tensor>& outputs) {
+  buffers_->outputs.resize(outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    buffers_->outputs[i].data = outputs[i].GetData();
+    buffers_->outputs[i].bytes = outputs[i].GetSize();
+  }
 }
 
 void Return(std::vector<engine::OutputTensor>& outputs, std::vector<ge::Tensor>& tensors) {

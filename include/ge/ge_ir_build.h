@@ -6,9 +6,9 @@
        ge::aclgrphSaveModel("net", model);              // net.om
        ge::aclgrphBuildFinalize();
 
-   What comes out is a compiled graph of this library, for this kind of processor. ge::Graph::LoadFromFile and LoadFromMem
-   read it; a session then runs it. Options are those of sessions and graphs (ge/ge_api_types.h), input_shape and
-   output_type. Gears, preprocessing of images and bundles are refused: UNSUPPORTED. */
+   What comes out is a compiled graph of this library, for this kind of processor. ge::Graph::LoadFromFile and
+   LoadFromMem read it; a session then runs it. Options are those of sessions and graphs (ge/ge_api_types.h),
+   input_shape and output_type. Gears, preprocessing of images and bundles are refused: UNSUPPORTED. */
 #ifndef REPRISE_GE_GE_IR_BUILD_H_
 #define REPRISE_GE_GE_IR_BUILD_H_
 

@@ -64,8 +64,9 @@ class CustomOpCreatorRegister {
 
 #pragma GCC visibility pop
 
-#define REG_AUTO_MAPPING_OP(Class)                                       \
+#define REG_AUTO_MAPPING_OP(Class)                                        \
   static const ::ge::CustomOpCreatorRegister g_reprise_custom_op_##Class( \
-      #Class, []() -> std::unique_ptr<::ge::BaseCustomOp> { return std::unique_ptr<::ge::BaseCustomOp>(new Class()); })
+      #Class,                                                             \
+      []() -> std::unique_ptr<::ge::BaseCustomOp> { return std::unique_ptr<::ge::BaseCustomOp>(new Class()); })
 
 #endif  // REPRISE_GRAPH_CUSTOM_OP_H_

@@ -45,6 +45,16 @@ class Elu : public Operator {
   REPRISE_OP_ATTRIBUTE(Elu, input_scale, Float)
 };
 
+/* Gradient of Elu, of its result. */
+class EluGrad : public Operator {
+ public:
+  explicit EluGrad(const char* name) : Operator(name, "EluGrad") {}
+  REPRISE_OP_CONSTRUCTORS(EluGrad)
+  REPRISE_OP_INPUT(EluGrad, grads)
+  REPRISE_OP_INPUT(EluGrad, activations)
+  REPRISE_OP_OUTPUT(EluGrad, y)
+};
+
 /* Gradient of Elu. */
 class EluGradV2 : public Operator {
  public:
@@ -163,6 +173,17 @@ class HardShrink : public Operator {
   REPRISE_OP_ATTRIBUTE(HardShrink, lambd, Float)
 };
 
+/* Gradient of HardShrink. */
+class HardShrinkGrad : public Operator {
+ public:
+  explicit HardShrinkGrad(const char* name) : Operator(name, "HardShrinkGrad") {}
+  REPRISE_OP_CONSTRUCTORS(HardShrinkGrad)
+  REPRISE_OP_INPUT(HardShrinkGrad, gradients)
+  REPRISE_OP_INPUT(HardShrinkGrad, features)
+  REPRISE_OP_OUTPUT(HardShrinkGrad, backprops)
+  REPRISE_OP_ATTRIBUTE(HardShrinkGrad, lambd, Float)
+};
+
 /* Sigmoid of three straight lines. */
 class HardSigmoid : public Operator {
  public:
@@ -266,6 +287,17 @@ class Mish : public Operator {
   REPRISE_OP_OUTPUT(Mish, y)
 };
 
+/* Gradient of Mish. */
+class MishGrad : public Operator {
+ public:
+  explicit MishGrad(const char* name) : Operator(name, "MishGrad") {}
+  REPRISE_OP_CONSTRUCTORS(MishGrad)
+  REPRISE_OP_INPUT(MishGrad, grad)
+  REPRISE_OP_INPUT(MishGrad, x)
+  REPRISE_OP_INPUT(MishGrad, tanhx)
+  REPRISE_OP_OUTPUT(MishGrad, x_grad)
+};
+
 /* x, or weight * x below 0. */
 class PRelu : public Operator {
  public:
@@ -297,6 +329,25 @@ class Relu : public Operator {
   REPRISE_OP_OUTPUT(Relu, y)
 };
 
+/* Numbers between 0 and 6. */
+class Relu6 : public Operator {
+ public:
+  explicit Relu6(const char* name) : Operator(name, "Relu6") {}
+  REPRISE_OP_CONSTRUCTORS(Relu6)
+  REPRISE_OP_INPUT(Relu6, x)
+  REPRISE_OP_OUTPUT(Relu6, y)
+};
+
+/* Gradient of Relu6. */
+class Relu6Grad : public Operator {
+ public:
+  explicit Relu6Grad(const char* name) : Operator(name, "Relu6Grad") {}
+  REPRISE_OP_CONSTRUCTORS(Relu6Grad)
+  REPRISE_OP_INPUT(Relu6Grad, gradients)
+  REPRISE_OP_INPUT(Relu6Grad, features)
+  REPRISE_OP_OUTPUT(Relu6Grad, backprops)
+};
+
 /* Gradient of Relu. */
 class ReluGrad : public Operator {
  public:
@@ -305,6 +356,25 @@ class ReluGrad : public Operator {
   REPRISE_OP_INPUT(ReluGrad, gradients)
   REPRISE_OP_INPUT(ReluGrad, features)
   REPRISE_OP_OUTPUT(ReluGrad, backprops)
+};
+
+/* Scaled exponential linear unit. */
+class Selu : public Operator {
+ public:
+  explicit Selu(const char* name) : Operator(name, "Selu") {}
+  REPRISE_OP_CONSTRUCTORS(Selu)
+  REPRISE_OP_INPUT(Selu, x)
+  REPRISE_OP_OUTPUT(Selu, y)
+};
+
+/* Gradient of Selu, of its result. */
+class SeluGrad : public Operator {
+ public:
+  explicit SeluGrad(const char* name) : Operator(name, "SeluGrad") {}
+  REPRISE_OP_CONSTRUCTORS(SeluGrad)
+  REPRISE_OP_INPUT(SeluGrad, gradients)
+  REPRISE_OP_INPUT(SeluGrad, outputs)
+  REPRISE_OP_OUTPUT(SeluGrad, y)
 };
 
 /* 1 / (1 + e^-x). */
@@ -337,6 +407,68 @@ class SoftShrink : public Operator {
   REPRISE_OP_ATTRIBUTE(SoftShrink, lambd, Float)
 };
 
+/* Gradient of SoftShrink. */
+class SoftShrinkGrad : public Operator {
+ public:
+  explicit SoftShrinkGrad(const char* name) : Operator(name, "SoftShrinkGrad") {}
+  REPRISE_OP_CONSTRUCTORS(SoftShrinkGrad)
+  REPRISE_OP_INPUT(SoftShrinkGrad, input_grad)
+  REPRISE_OP_INPUT(SoftShrinkGrad, input_x)
+  REPRISE_OP_OUTPUT(SoftShrinkGrad, output_y)
+  REPRISE_OP_ATTRIBUTE(SoftShrinkGrad, lambd, Float)
+};
+
+/* log(1 + exp(x)). */
+class Softplus : public Operator {
+ public:
+  explicit Softplus(const char* name) : Operator(name, "Softplus") {}
+  REPRISE_OP_CONSTRUCTORS(Softplus)
+  REPRISE_OP_INPUT(Softplus, x)
+  REPRISE_OP_OUTPUT(Softplus, y)
+};
+
+/* Gradient of Softplus. */
+class SoftplusGrad : public Operator {
+ public:
+  explicit SoftplusGrad(const char* name) : Operator(name, "SoftplusGrad") {}
+  REPRISE_OP_CONSTRUCTORS(SoftplusGrad)
+  REPRISE_OP_INPUT(SoftplusGrad, gradients)
+  REPRISE_OP_INPUT(SoftplusGrad, features)
+  REPRISE_OP_OUTPUT(SoftplusGrad, backprops)
+};
+
+/* log(1 + exp(beta * x)) / beta, x above a threshold. */
+class SoftplusV2 : public Operator {
+ public:
+  explicit SoftplusV2(const char* name) : Operator(name, "SoftplusV2") {}
+  REPRISE_OP_CONSTRUCTORS(SoftplusV2)
+  REPRISE_OP_INPUT(SoftplusV2, x)
+  REPRISE_OP_OUTPUT(SoftplusV2, y)
+  REPRISE_OP_ATTRIBUTE(SoftplusV2, beta, Float)
+  REPRISE_OP_ATTRIBUTE(SoftplusV2, threshold, Float)
+};
+
+/* Gradient of SoftplusV2. */
+class SoftplusV2Grad : public Operator {
+ public:
+  explicit SoftplusV2Grad(const char* name) : Operator(name, "SoftplusV2Grad") {}
+  REPRISE_OP_CONSTRUCTORS(SoftplusV2Grad)
+  REPRISE_OP_INPUT(SoftplusV2Grad, input_gradients)
+  REPRISE_OP_INPUT(SoftplusV2Grad, input_features)
+  REPRISE_OP_OUTPUT(SoftplusV2Grad, output_backprops)
+  REPRISE_OP_ATTRIBUTE(SoftplusV2Grad, beta, Float)
+  REPRISE_OP_ATTRIBUTE(SoftplusV2Grad, threshold, Float)
+};
+
+/* x / (1 + |x|). */
+class Softsign : public Operator {
+ public:
+  explicit Softsign(const char* name) : Operator(name, "Softsign") {}
+  REPRISE_OP_CONSTRUCTORS(Softsign)
+  REPRISE_OP_INPUT(Softsign, x)
+  REPRISE_OP_OUTPUT(Softsign, y)
+};
+
 /* Swish of the first half times the second. */
 class SwiGlu : public Operator {
  public:
@@ -366,6 +498,18 @@ class Swish : public Operator {
   REPRISE_OP_INPUT(Swish, x)
   REPRISE_OP_OUTPUT(Swish, y)
   REPRISE_OP_ATTRIBUTE(Swish, scale, Float)
+};
+
+/* Gradient of Swish. */
+class SwishGrad : public Operator {
+ public:
+  explicit SwishGrad(const char* name) : Operator(name, "SwishGrad") {}
+  REPRISE_OP_CONSTRUCTORS(SwishGrad)
+  REPRISE_OP_INPUT(SwishGrad, grad)
+  REPRISE_OP_INPUT(SwishGrad, x)
+  REPRISE_OP_INPUT(SwishGrad, y)
+  REPRISE_OP_OUTPUT(SwishGrad, grad_x)
+  REPRISE_OP_ATTRIBUTE(SwishGrad, scale, Float)
 };
 
 /* Gradient of Tanh. */
@@ -410,6 +554,16 @@ class ThresholdV2D : public Operator {
   REPRISE_OP_OUTPUT(ThresholdV2D, y)
   REPRISE_OP_ATTRIBUTE(ThresholdV2D, threshold, Float)
   REPRISE_OP_ATTRIBUTE(ThresholdV2D, value, Float)
+};
+
+/* x above alpha, else 0. */
+class ThresholdedRelu : public Operator {
+ public:
+  explicit ThresholdedRelu(const char* name) : Operator(name, "ThresholdedRelu") {}
+  REPRISE_OP_CONSTRUCTORS(ThresholdedRelu)
+  REPRISE_OP_INPUT(ThresholdedRelu, x)
+  REPRISE_OP_OUTPUT(ThresholdedRelu, y)
+  REPRISE_OP_ATTRIBUTE(ThresholdedRelu, alpha, Float)
 };
 
 }  // namespace op

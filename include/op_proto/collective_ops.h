@@ -19,6 +19,18 @@ class Cmo : public Operator {
   REPRISE_OP_ATTRIBUTE(Cmo, offset, Int)
 };
 
+/* Text of tensors printed: what a compiler makes of StringFormat and PrintV2. */
+class FormatAndPrint : public Operator {
+ public:
+  explicit FormatAndPrint(const char* name) : Operator(name, "FormatAndPrint") {}
+  REPRISE_OP_CONSTRUCTORS(FormatAndPrint)
+  REPRISE_OP_DYNAMIC_INPUT(FormatAndPrint, x)
+  REPRISE_OP_ATTRIBUTE(FormatAndPrint, template, String)
+  REPRISE_OP_ATTRIBUTE(FormatAndPrint, placeholder, String)
+  REPRISE_OP_ATTRIBUTE(FormatAndPrint, summarize, Int)
+  REPRISE_OP_ATTRIBUTE(FormatAndPrint, output_stream, String)
+};
+
 /* Tensors of all processes joined along the first dim. */
 class HcomAllGather : public Operator {
  public:

@@ -167,6 +167,17 @@ class AxpyV2 : public Operator {
   REPRISE_OP_OUTPUT(AxpyV2, y)
 };
 
+/* One number added to each channel. */
+class BiasAdd : public Operator {
+ public:
+  explicit BiasAdd(const char* name) : Operator(name, "BiasAdd") {}
+  REPRISE_OP_CONSTRUCTORS(BiasAdd)
+  REPRISE_OP_INPUT(BiasAdd, x)
+  REPRISE_OP_INPUT(BiasAdd, bias)
+  REPRISE_OP_OUTPUT(BiasAdd, y)
+  REPRISE_OP_ATTRIBUTE(BiasAdd, data_format, String)
+};
+
 /* Bitwise and. */
 class BitwiseAnd : public Operator {
  public:
@@ -185,6 +196,16 @@ class BitwiseOr : public Operator {
   REPRISE_OP_INPUT(BitwiseOr, x1)
   REPRISE_OP_INPUT(BitwiseOr, x2)
   REPRISE_OP_OUTPUT(BitwiseOr, y)
+};
+
+/* Bits that differ. */
+class BitwiseXor : public Operator {
+ public:
+  explicit BitwiseXor(const char* name) : Operator(name, "BitwiseXor") {}
+  REPRISE_OP_CONSTRUCTORS(BitwiseXor)
+  REPRISE_OP_INPUT(BitwiseXor, x1)
+  REPRISE_OP_INPUT(BitwiseXor, x2)
+  REPRISE_OP_OUTPUT(BitwiseXor, y)
 };
 
 /* Elements converted to dst_type. */
@@ -268,6 +289,16 @@ class Div : public Operator {
   REPRISE_OP_OUTPUT(Div, y)
 };
 
+/* Quotients, 0 where the divisor is 0. */
+class DivNoNan : public Operator {
+ public:
+  explicit DivNoNan(const char* name) : Operator(name, "DivNoNan") {}
+  REPRISE_OP_CONSTRUCTORS(DivNoNan)
+  REPRISE_OP_INPUT(DivNoNan, x1)
+  REPRISE_OP_INPUT(DivNoNan, x2)
+  REPRISE_OP_OUTPUT(DivNoNan, y)
+};
+
 /* Whether elements are equal. */
 class Equal : public Operator {
  public:
@@ -285,6 +316,15 @@ class Erf : public Operator {
   REPRISE_OP_CONSTRUCTORS(Erf)
   REPRISE_OP_INPUT(Erf, x)
   REPRISE_OP_OUTPUT(Erf, y)
+};
+
+/* Complement of the error function. */
+class Erfc : public Operator {
+ public:
+  explicit Erfc(const char* name) : Operator(name, "Erfc") {}
+  REPRISE_OP_CONSTRUCTORS(Erfc)
+  REPRISE_OP_INPUT(Erfc, x)
+  REPRISE_OP_OUTPUT(Erfc, y)
 };
 
 /* Inverse of the error function. */
@@ -364,6 +404,29 @@ class FloorMod : public Operator {
   REPRISE_OP_OUTPUT(FloorMod, y)
 };
 
+/* x1 * x2 + x3. */
+class FusedMulAdd : public Operator {
+ public:
+  explicit FusedMulAdd(const char* name) : Operator(name, "FusedMulAdd") {}
+  REPRISE_OP_CONSTRUCTORS(FusedMulAdd)
+  REPRISE_OP_INPUT(FusedMulAdd, x1)
+  REPRISE_OP_INPUT(FusedMulAdd, x2)
+  REPRISE_OP_INPUT(FusedMulAdd, x3)
+  REPRISE_OP_OUTPUT(FusedMulAdd, y)
+};
+
+/* x1 * x2 + x3 + x4. */
+class FusedMulAddAdd : public Operator {
+ public:
+  explicit FusedMulAddAdd(const char* name) : Operator(name, "FusedMulAddAdd") {}
+  REPRISE_OP_CONSTRUCTORS(FusedMulAddAdd)
+  REPRISE_OP_INPUT(FusedMulAddAdd, x1)
+  REPRISE_OP_INPUT(FusedMulAddAdd, x2)
+  REPRISE_OP_INPUT(FusedMulAddAdd, x3)
+  REPRISE_OP_INPUT(FusedMulAddAdd, x4)
+  REPRISE_OP_OUTPUT(FusedMulAddAdd, y)
+};
+
 /* Whether x1 is greater. */
 class Greater : public Operator {
  public:
@@ -392,6 +455,25 @@ class Imag : public Operator {
   REPRISE_OP_INPUT(Imag, input)
   REPRISE_OP_OUTPUT(Imag, output)
   REPRISE_OP_ATTRIBUTE(Imag, Tout, Type)
+};
+
+/* Reciprocals. */
+class Inv : public Operator {
+ public:
+  explicit Inv(const char* name) : Operator(name, "Inv") {}
+  REPRISE_OP_CONSTRUCTORS(Inv)
+  REPRISE_OP_INPUT(Inv, x)
+  REPRISE_OP_OUTPUT(Inv, y)
+};
+
+/* Gradient of Inv, of its result. */
+class InvGrad : public Operator {
+ public:
+  explicit InvGrad(const char* name) : Operator(name, "InvGrad") {}
+  REPRISE_OP_CONSTRUCTORS(InvGrad)
+  REPRISE_OP_INPUT(InvGrad, x)
+  REPRISE_OP_INPUT(InvGrad, grad)
+  REPRISE_OP_OUTPUT(InvGrad, y)
 };
 
 /* Bitwise complement. */
@@ -432,6 +514,25 @@ class IsInf : public Operator {
   REPRISE_OP_CONSTRUCTORS(IsInf)
   REPRISE_OP_INPUT(IsInf, x)
   REPRISE_OP_OUTPUT(IsInf, y)
+};
+
+/* Whether elements are no numbers. */
+class IsNan : public Operator {
+ public:
+  explicit IsNan(const char* name) : Operator(name, "IsNan") {}
+  REPRISE_OP_CONSTRUCTORS(IsNan)
+  REPRISE_OP_INPUT(IsNan, x)
+  REPRISE_OP_OUTPUT(IsNan, y)
+};
+
+/* Bits shifted to the left. */
+class LeftShift : public Operator {
+ public:
+  explicit LeftShift(const char* name) : Operator(name, "LeftShift") {}
+  REPRISE_OP_CONSTRUCTORS(LeftShift)
+  REPRISE_OP_INPUT(LeftShift, x)
+  REPRISE_OP_INPUT(LeftShift, y)
+  REPRISE_OP_OUTPUT(LeftShift, z)
 };
 
 /* start + weight * (end - start). */
@@ -566,6 +667,16 @@ class Mul : public Operator {
   REPRISE_OP_OUTPUT(Mul, y)
 };
 
+/* Products, 0 where the second factor is 0. */
+class MulNoNan : public Operator {
+ public:
+  explicit MulNoNan(const char* name) : Operator(name, "MulNoNan") {}
+  REPRISE_OP_CONSTRUCTORS(MulNoNan)
+  REPRISE_OP_INPUT(MulNoNan, x1)
+  REPRISE_OP_INPUT(MulNoNan, x2)
+  REPRISE_OP_OUTPUT(MulNoNan, y)
+};
+
 /* Product of a tensor and a number. */
 class Muls : public Operator {
  public:
@@ -617,6 +728,18 @@ class Pow : public Operator {
   REPRISE_OP_OUTPUT(Pow, y)
 };
 
+/* (scale * x + shift) to a power. */
+class Power : public Operator {
+ public:
+  explicit Power(const char* name) : Operator(name, "Power") {}
+  REPRISE_OP_CONSTRUCTORS(Power)
+  REPRISE_OP_INPUT(Power, x)
+  REPRISE_OP_OUTPUT(Power, y)
+  REPRISE_OP_ATTRIBUTE(Power, power, Float)
+  REPRISE_OP_ATTRIBUTE(Power, scale, Float)
+  REPRISE_OP_ATTRIBUTE(Power, shift, Float)
+};
+
 /* Real part. */
 class Real : public Operator {
  public:
@@ -646,6 +769,16 @@ class Reciprocal : public Operator {
   REPRISE_OP_OUTPUT(Reciprocal, y)
 };
 
+/* Gradient of Reciprocal, of its result. */
+class ReciprocalGrad : public Operator {
+ public:
+  explicit ReciprocalGrad(const char* name) : Operator(name, "ReciprocalGrad") {}
+  REPRISE_OP_CONSTRUCTORS(ReciprocalGrad)
+  REPRISE_OP_INPUT(ReciprocalGrad, y)
+  REPRISE_OP_INPUT(ReciprocalGrad, dy)
+  REPRISE_OP_OUTPUT(ReciprocalGrad, z)
+};
+
 /* Bits moved to the right. */
 class RightShift : public Operator {
  public:
@@ -654,6 +787,15 @@ class RightShift : public Operator {
   REPRISE_OP_INPUT(RightShift, x)
   REPRISE_OP_INPUT(RightShift, y)
   REPRISE_OP_OUTPUT(RightShift, z)
+};
+
+/* Nearest whole number, even ones at half. */
+class Rint : public Operator {
+ public:
+  explicit Rint(const char* name) : Operator(name, "Rint") {}
+  REPRISE_OP_CONSTRUCTORS(Rint)
+  REPRISE_OP_INPUT(Rint, x)
+  REPRISE_OP_OUTPUT(Rint, y)
 };
 
 /* Nearest integer, halves to even. */
@@ -672,6 +814,16 @@ class Rsqrt : public Operator {
   REPRISE_OP_CONSTRUCTORS(Rsqrt)
   REPRISE_OP_INPUT(Rsqrt, x)
   REPRISE_OP_OUTPUT(Rsqrt, y)
+};
+
+/* Gradient of Rsqrt, of its result. */
+class RsqrtGrad : public Operator {
+ public:
+  explicit RsqrtGrad(const char* name) : Operator(name, "RsqrtGrad") {}
+  REPRISE_OP_CONSTRUCTORS(RsqrtGrad)
+  REPRISE_OP_INPUT(RsqrtGrad, y)
+  REPRISE_OP_INPUT(RsqrtGrad, dy)
+  REPRISE_OP_OUTPUT(RsqrtGrad, z)
 };
 
 /* x1 where condition is true, else x2. */
@@ -732,6 +884,16 @@ class Sqrt : public Operator {
   REPRISE_OP_OUTPUT(Sqrt, y)
 };
 
+/* Gradient of Sqrt, of its result. */
+class SqrtGrad : public Operator {
+ public:
+  explicit SqrtGrad(const char* name) : Operator(name, "SqrtGrad") {}
+  REPRISE_OP_CONSTRUCTORS(SqrtGrad)
+  REPRISE_OP_INPUT(SqrtGrad, y)
+  REPRISE_OP_INPUT(SqrtGrad, dy)
+  REPRISE_OP_OUTPUT(SqrtGrad, z)
+};
+
 /* Square of each element. */
 class Square : public Operator {
  public:
@@ -739,6 +901,16 @@ class Square : public Operator {
   REPRISE_OP_CONSTRUCTORS(Square)
   REPRISE_OP_INPUT(Square, x)
   REPRISE_OP_OUTPUT(Square, y)
+};
+
+/* Squares of differences. */
+class SquaredDifference : public Operator {
+ public:
+  explicit SquaredDifference(const char* name) : Operator(name, "SquaredDifference") {}
+  REPRISE_OP_CONSTRUCTORS(SquaredDifference)
+  REPRISE_OP_INPUT(SquaredDifference, x1)
+  REPRISE_OP_INPUT(SquaredDifference, x2)
+  REPRISE_OP_OUTPUT(SquaredDifference, y)
 };
 
 /* Difference of two tensors. */
@@ -797,6 +969,26 @@ class TruncateDiv : public Operator {
   REPRISE_OP_INPUT(TruncateDiv, x1)
   REPRISE_OP_INPUT(TruncateDiv, x2)
   REPRISE_OP_OUTPUT(TruncateDiv, y)
+};
+
+/* Remainders with the sign of the dividend. */
+class TruncateMod : public Operator {
+ public:
+  explicit TruncateMod(const char* name) : Operator(name, "TruncateMod") {}
+  REPRISE_OP_CONSTRUCTORS(TruncateMod)
+  REPRISE_OP_INPUT(TruncateMod, x1)
+  REPRISE_OP_INPUT(TruncateMod, x2)
+  REPRISE_OP_OUTPUT(TruncateMod, y)
+};
+
+/* x1 * log(x2), 0 where x1 is 0. */
+class Xlogy : public Operator {
+ public:
+  explicit Xlogy(const char* name) : Operator(name, "Xlogy") {}
+  REPRISE_OP_CONSTRUCTORS(Xlogy)
+  REPRISE_OP_INPUT(Xlogy, x1)
+  REPRISE_OP_INPUT(Xlogy, x2)
+  REPRISE_OP_OUTPUT(Xlogy, y)
 };
 
 }  // namespace op

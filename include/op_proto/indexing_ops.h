@@ -66,6 +66,17 @@ class GatherElements : public Operator {
   REPRISE_OP_ATTRIBUTE(GatherElements, dim, Int)
 };
 
+/* Parts of a tensor by lists of places. */
+class GatherNd : public Operator {
+ public:
+  explicit GatherNd(const char* name) : Operator(name, "GatherNd") {}
+  REPRISE_OP_CONSTRUCTORS(GatherNd)
+  REPRISE_OP_INPUT(GatherNd, x)
+  REPRISE_OP_INPUT(GatherNd, indices)
+  REPRISE_OP_OUTPUT(GatherNd, y)
+  REPRISE_OP_ATTRIBUTE(GatherNd, negative_index_support, Bool)
+};
+
 /* Slices along a dim by index. */
 class GatherV2 : public Operator {
  public:
@@ -78,6 +89,17 @@ class GatherV2 : public Operator {
   REPRISE_OP_ATTRIBUTE(GatherV2, batch_dims, Int)
   REPRISE_OP_ATTRIBUTE(GatherV2, is_preprocessed, Bool)
   REPRISE_OP_ATTRIBUTE(GatherV2, negative_index_support, Bool)
+};
+
+/* Slices along the dim of an attribute. */
+class GatherV2D : public Operator {
+ public:
+  explicit GatherV2D(const char* name) : Operator(name, "GatherV2D") {}
+  REPRISE_OP_CONSTRUCTORS(GatherV2D)
+  REPRISE_OP_INPUT(GatherV2D, x)
+  REPRISE_OP_INPUT(GatherV2D, indices)
+  REPRISE_OP_OUTPUT(GatherV2D, y)
+  REPRISE_OP_ATTRIBUTE(GatherV2D, axis, Int)
 };
 
 /* Elements by lists of indices, as NumPy's advanced indexing. */
@@ -145,6 +167,18 @@ class Scatter : public Operator {
   REPRISE_OP_ATTRIBUTE(Scatter, axis, Int)
 };
 
+/* Updates added to slices. */
+class ScatterAdd : public Operator {
+ public:
+  explicit ScatterAdd(const char* name) : Operator(name, "ScatterAdd") {}
+  REPRISE_OP_CONSTRUCTORS(ScatterAdd)
+  REPRISE_OP_INPUT(ScatterAdd, var)
+  REPRISE_OP_INPUT(ScatterAdd, indices)
+  REPRISE_OP_INPUT(ScatterAdd, updates)
+  REPRISE_OP_OUTPUT(ScatterAdd, var)
+  REPRISE_OP_ATTRIBUTE(ScatterAdd, use_locking, Bool)
+};
+
 /* Elements written or added at an index for each. */
 class ScatterElements : public Operator {
  public:
@@ -170,6 +204,41 @@ class ScatterList : public Operator {
   REPRISE_OP_DYNAMIC_OUTPUT(ScatterList, var)
   REPRISE_OP_ATTRIBUTE(ScatterList, reduce, String)
   REPRISE_OP_ATTRIBUTE(ScatterList, axis, Int)
+};
+
+/* Updates added to zeros by lists of places. */
+class ScatterNd : public Operator {
+ public:
+  explicit ScatterNd(const char* name) : Operator(name, "ScatterNd") {}
+  REPRISE_OP_CONSTRUCTORS(ScatterNd)
+  REPRISE_OP_INPUT(ScatterNd, indices)
+  REPRISE_OP_INPUT(ScatterNd, x)
+  REPRISE_OP_INPUT(ScatterNd, shape)
+  REPRISE_OP_OUTPUT(ScatterNd, y)
+};
+
+/* Updates added by lists of places. */
+class ScatterNdAdd : public Operator {
+ public:
+  explicit ScatterNdAdd(const char* name) : Operator(name, "ScatterNdAdd") {}
+  REPRISE_OP_CONSTRUCTORS(ScatterNdAdd)
+  REPRISE_OP_INPUT(ScatterNdAdd, var)
+  REPRISE_OP_INPUT(ScatterNdAdd, indices)
+  REPRISE_OP_INPUT(ScatterNdAdd, updates)
+  REPRISE_OP_OUTPUT(ScatterNdAdd, var)
+  REPRISE_OP_ATTRIBUTE(ScatterNdAdd, use_locking, Bool)
+};
+
+/* Updates taken away by lists of places. */
+class ScatterNdSub : public Operator {
+ public:
+  explicit ScatterNdSub(const char* name) : Operator(name, "ScatterNdSub") {}
+  REPRISE_OP_CONSTRUCTORS(ScatterNdSub)
+  REPRISE_OP_INPUT(ScatterNdSub, var)
+  REPRISE_OP_INPUT(ScatterNdSub, indices)
+  REPRISE_OP_INPUT(ScatterNdSub, updates)
+  REPRISE_OP_OUTPUT(ScatterNdSub, var)
+  REPRISE_OP_ATTRIBUTE(ScatterNdSub, use_locking, Bool)
 };
 
 /* Slices written at indices of several dims. */
@@ -203,6 +272,75 @@ class ScatterPaKvCache : public Operator {
   REPRISE_OP_ATTRIBUTE(ScatterPaKvCache, scatter_mode, String)
   REPRISE_OP_ATTRIBUTE(ScatterPaKvCache, strides, ListInt)
   REPRISE_OP_ATTRIBUTE(ScatterPaKvCache, offsets, ListInt)
+};
+
+/* Updates taken from slices. */
+class ScatterSub : public Operator {
+ public:
+  explicit ScatterSub(const char* name) : Operator(name, "ScatterSub") {}
+  REPRISE_OP_CONSTRUCTORS(ScatterSub)
+  REPRISE_OP_INPUT(ScatterSub, var)
+  REPRISE_OP_INPUT(ScatterSub, indices)
+  REPRISE_OP_INPUT(ScatterSub, updates)
+  REPRISE_OP_OUTPUT(ScatterSub, var)
+  REPRISE_OP_ATTRIBUTE(ScatterSub, use_locking, Bool)
+};
+
+/* Slices written. */
+class ScatterUpdate : public Operator {
+ public:
+  explicit ScatterUpdate(const char* name) : Operator(name, "ScatterUpdate") {}
+  REPRISE_OP_CONSTRUCTORS(ScatterUpdate)
+  REPRISE_OP_INPUT(ScatterUpdate, var)
+  REPRISE_OP_INPUT(ScatterUpdate, indices)
+  REPRISE_OP_INPUT(ScatterUpdate, updates)
+  REPRISE_OP_OUTPUT(ScatterUpdate, var)
+  REPRISE_OP_ATTRIBUTE(ScatterUpdate, use_locking, Bool)
+};
+
+/* A copy with updates added by lists of places. */
+class TensorScatterAdd : public Operator {
+ public:
+  explicit TensorScatterAdd(const char* name) : Operator(name, "TensorScatterAdd") {}
+  REPRISE_OP_CONSTRUCTORS(TensorScatterAdd)
+  REPRISE_OP_INPUT(TensorScatterAdd, x)
+  REPRISE_OP_INPUT(TensorScatterAdd, indices)
+  REPRISE_OP_INPUT(TensorScatterAdd, updates)
+  REPRISE_OP_OUTPUT(TensorScatterAdd, y)
+};
+
+/* A copy with updates taken away by lists of places. */
+class TensorScatterSub : public Operator {
+ public:
+  explicit TensorScatterSub(const char* name) : Operator(name, "TensorScatterSub") {}
+  REPRISE_OP_CONSTRUCTORS(TensorScatterSub)
+  REPRISE_OP_INPUT(TensorScatterSub, x)
+  REPRISE_OP_INPUT(TensorScatterSub, indices)
+  REPRISE_OP_INPUT(TensorScatterSub, updates)
+  REPRISE_OP_OUTPUT(TensorScatterSub, y)
+};
+
+/* A copy with parts written by lists of places. */
+class TensorScatterUpdate : public Operator {
+ public:
+  explicit TensorScatterUpdate(const char* name) : Operator(name, "TensorScatterUpdate") {}
+  REPRISE_OP_CONSTRUCTORS(TensorScatterUpdate)
+  REPRISE_OP_INPUT(TensorScatterUpdate, x)
+  REPRISE_OP_INPUT(TensorScatterUpdate, indices)
+  REPRISE_OP_INPUT(TensorScatterUpdate, updates)
+  REPRISE_OP_OUTPUT(TensorScatterUpdate, y)
+};
+
+/* Sums of the slices of each segment. */
+class UnsortedSegmentSum : public Operator {
+ public:
+  explicit UnsortedSegmentSum(const char* name) : Operator(name, "UnsortedSegmentSum") {}
+  REPRISE_OP_CONSTRUCTORS(UnsortedSegmentSum)
+  REPRISE_OP_INPUT(UnsortedSegmentSum, x)
+  REPRISE_OP_INPUT(UnsortedSegmentSum, segment_ids)
+  REPRISE_OP_INPUT(UnsortedSegmentSum, num_segments)
+  REPRISE_OP_OUTPUT(UnsortedSegmentSum, y)
+  REPRISE_OP_ATTRIBUTE(UnsortedSegmentSum, is_preprocessed, Bool)
 };
 
 }  // namespace op

@@ -54,6 +54,28 @@ class AssignSub : public Operator {
   REPRISE_OP_ATTRIBUTE(AssignSub, use_locking, Bool)
 };
 
+/* Batches laid out as blocks of the dims behind. */
+class BatchToSpaceND : public Operator {
+ public:
+  explicit BatchToSpaceND(const char* name) : Operator(name, "BatchToSpaceND") {}
+  REPRISE_OP_CONSTRUCTORS(BatchToSpaceND)
+  REPRISE_OP_INPUT(BatchToSpaceND, x)
+  REPRISE_OP_INPUT(BatchToSpaceND, block_shape)
+  REPRISE_OP_INPUT(BatchToSpaceND, crops)
+  REPRISE_OP_OUTPUT(BatchToSpaceND, y)
+};
+
+/* Batches laid out as blocks of the dims behind. */
+class BatchToSpaceNDD : public Operator {
+ public:
+  explicit BatchToSpaceNDD(const char* name) : Operator(name, "BatchToSpaceNDD") {}
+  REPRISE_OP_CONSTRUCTORS(BatchToSpaceNDD)
+  REPRISE_OP_INPUT(BatchToSpaceNDD, x)
+  REPRISE_OP_OUTPUT(BatchToSpaceNDD, y)
+  REPRISE_OP_ATTRIBUTE(BatchToSpaceNDD, block_shape, ListInt)
+  REPRISE_OP_ATTRIBUTE(BatchToSpaceNDD, crops, ListInt)
+};
+
 /* Bytes read as another type. */
 class Bitcast : public Operator {
  public:
@@ -73,6 +95,16 @@ class BroadcastTo : public Operator {
   REPRISE_OP_INPUT(BroadcastTo, x)
   REPRISE_OP_INPUT(BroadcastTo, shape)
   REPRISE_OP_OUTPUT(BroadcastTo, y)
+};
+
+/* Elements repeated to the shape of an attribute. */
+class BroadcastToD : public Operator {
+ public:
+  explicit BroadcastToD(const char* name) : Operator(name, "BroadcastToD") {}
+  REPRISE_OP_CONSTRUCTORS(BroadcastToD)
+  REPRISE_OP_INPUT(BroadcastToD, x)
+  REPRISE_OP_OUTPUT(BroadcastToD, y)
+  REPRISE_OP_ATTRIBUTE(BroadcastToD, shape, ListInt)
 };
 
 /* Tensors joined along a dim, which comes first. */
@@ -108,6 +140,29 @@ class ConcatV2 : public Operator {
   REPRISE_OP_ATTRIBUTE(ConcatV2, N, Int)
 };
 
+/* Tensors joined along the dim of an attribute. */
+class ConcatV2D : public Operator {
+ public:
+  explicit ConcatV2D(const char* name) : Operator(name, "ConcatV2D") {}
+  REPRISE_OP_CONSTRUCTORS(ConcatV2D)
+  REPRISE_OP_DYNAMIC_INPUT(ConcatV2D, x)
+  REPRISE_OP_OUTPUT(ConcatV2D, y)
+  REPRISE_OP_ATTRIBUTE(ConcatV2D, concat_dim, Int)
+  REPRISE_OP_ATTRIBUTE(ConcatV2D, N, Int)
+};
+
+/* Channels laid out as blocks of an image. */
+class DepthToSpace : public Operator {
+ public:
+  explicit DepthToSpace(const char* name) : Operator(name, "DepthToSpace") {}
+  REPRISE_OP_CONSTRUCTORS(DepthToSpace)
+  REPRISE_OP_INPUT(DepthToSpace, x)
+  REPRISE_OP_OUTPUT(DepthToSpace, y)
+  REPRISE_OP_ATTRIBUTE(DepthToSpace, block_size, Int)
+  REPRISE_OP_ATTRIBUTE(DepthToSpace, mode, String)
+  REPRISE_OP_ATTRIBUTE(DepthToSpace, data_format, String)
+};
+
 /* Memory with contents that nobody relies on. */
 class Empty : public Operator {
  public:
@@ -117,6 +172,16 @@ class Empty : public Operator {
   REPRISE_OP_OUTPUT(Empty, y)
   REPRISE_OP_ATTRIBUTE(Empty, dtype, Int)
   REPRISE_OP_ATTRIBUTE(Empty, init, Bool)
+};
+
+/* The tensor itself, whose shape has to fit. */
+class EnsureShape : public Operator {
+ public:
+  explicit EnsureShape(const char* name) : Operator(name, "EnsureShape") {}
+  REPRISE_OP_CONSTRUCTORS(EnsureShape)
+  REPRISE_OP_INPUT(EnsureShape, input)
+  REPRISE_OP_OUTPUT(EnsureShape, output)
+  REPRISE_OP_ATTRIBUTE(EnsureShape, shape, ListInt)
 };
 
 /* Elements repeated to a shape. */
@@ -129,6 +194,16 @@ class Expand : public Operator {
   REPRISE_OP_OUTPUT(Expand, y)
 };
 
+/* Elements repeated to the shape of an attribute. */
+class ExpandD : public Operator {
+ public:
+  explicit ExpandD(const char* name) : Operator(name, "ExpandD") {}
+  REPRISE_OP_CONSTRUCTORS(ExpandD)
+  REPRISE_OP_INPUT(ExpandD, x)
+  REPRISE_OP_OUTPUT(ExpandD, y)
+  REPRISE_OP_ATTRIBUTE(ExpandD, shape, ListInt)
+};
+
 /* A dim of size 1 added. */
 class ExpandDims : public Operator {
  public:
@@ -137,6 +212,18 @@ class ExpandDims : public Operator {
   REPRISE_OP_INPUT(ExpandDims, x)
   REPRISE_OP_INPUT(ExpandDims, axis)
   REPRISE_OP_OUTPUT(ExpandDims, y)
+};
+
+/* Ones on the diagonals of matrices. */
+class Eye : public Operator {
+ public:
+  explicit Eye(const char* name) : Operator(name, "Eye") {}
+  REPRISE_OP_CONSTRUCTORS(Eye)
+  REPRISE_OP_OUTPUT(Eye, y)
+  REPRISE_OP_ATTRIBUTE(Eye, num_rows, Int)
+  REPRISE_OP_ATTRIBUTE(Eye, num_columns, Int)
+  REPRISE_OP_ATTRIBUTE(Eye, batch_shape, ListInt)
+  REPRISE_OP_ATTRIBUTE(Eye, dtype, Int)
 };
 
 /* A shape filled with one number. */
@@ -149,6 +236,16 @@ class Fill : public Operator {
   REPRISE_OP_OUTPUT(Fill, y)
 };
 
+/* The shape of an attribute filled with one number. */
+class FillD : public Operator {
+ public:
+  explicit FillD(const char* name) : Operator(name, "FillD") {}
+  REPRISE_OP_CONSTRUCTORS(FillD)
+  REPRISE_OP_INPUT(FillD, value)
+  REPRISE_OP_OUTPUT(FillD, y)
+  REPRISE_OP_ATTRIBUTE(FillD, dims, ListInt)
+};
+
 /* The shape of a tensor filled with one number. */
 class Fills : public Operator {
  public:
@@ -157,6 +254,16 @@ class Fills : public Operator {
   REPRISE_OP_INPUT(Fills, x)
   REPRISE_OP_OUTPUT(Fills, y)
   REPRISE_OP_ATTRIBUTE(Fills, value, Float)
+};
+
+/* Dims joined to two, in front of an axis and behind it. */
+class Flatten : public Operator {
+ public:
+  explicit Flatten(const char* name) : Operator(name, "Flatten") {}
+  REPRISE_OP_CONSTRUCTORS(Flatten)
+  REPRISE_OP_INPUT(Flatten, x)
+  REPRISE_OP_OUTPUT(Flatten, y)
+  REPRISE_OP_ATTRIBUTE(Flatten, axis, Int)
 };
 
 /* Neighbouring dims joined to one. */
@@ -177,6 +284,15 @@ class Identity : public Operator {
   REPRISE_OP_CONSTRUCTORS(Identity)
   REPRISE_OP_INPUT(Identity, x)
   REPRISE_OP_OUTPUT(Identity, y)
+};
+
+/* The tensors themselves. */
+class IdentityN : public Operator {
+ public:
+  explicit IdentityN(const char* name) : Operator(name, "IdentityN") {}
+  REPRISE_OP_CONSTRUCTORS(IdentityN)
+  REPRISE_OP_DYNAMIC_INPUT(IdentityN, x)
+  REPRISE_OP_DYNAMIC_OUTPUT(IdentityN, y)
 };
 
 /* Numbers at equal distance, the end included. */
@@ -214,6 +330,19 @@ class OneHot : public Operator {
   REPRISE_OP_ATTRIBUTE(OneHot, axis, Int)
 };
 
+/* Vectors that are on at one index, as long as an attribute says. */
+class OneHotD : public Operator {
+ public:
+  explicit OneHotD(const char* name) : Operator(name, "OneHotD") {}
+  REPRISE_OP_CONSTRUCTORS(OneHotD)
+  REPRISE_OP_INPUT(OneHotD, x)
+  REPRISE_OP_INPUT(OneHotD, on_value)
+  REPRISE_OP_INPUT(OneHotD, off_value)
+  REPRISE_OP_OUTPUT(OneHotD, y)
+  REPRISE_OP_ATTRIBUTE(OneHotD, depth, Int)
+  REPRISE_OP_ATTRIBUTE(OneHotD, axis, Int)
+};
+
 /* Ones in the shape of a tensor. */
 class OnesLike : public Operator {
  public:
@@ -232,6 +361,27 @@ class Pack : public Operator {
   REPRISE_OP_OUTPUT(Pack, y)
   REPRISE_OP_ATTRIBUTE(Pack, axis, Int)
   REPRISE_OP_ATTRIBUTE(Pack, N, Int)
+};
+
+/* Borders of zeros. */
+class Pad : public Operator {
+ public:
+  explicit Pad(const char* name) : Operator(name, "Pad") {}
+  REPRISE_OP_CONSTRUCTORS(Pad)
+  REPRISE_OP_INPUT(Pad, x)
+  REPRISE_OP_INPUT(Pad, paddings)
+  REPRISE_OP_OUTPUT(Pad, y)
+};
+
+/* Borders of one number. */
+class PadV2 : public Operator {
+ public:
+  explicit PadV2(const char* name) : Operator(name, "PadV2") {}
+  REPRISE_OP_CONSTRUCTORS(PadV2)
+  REPRISE_OP_INPUT(PadV2, x)
+  REPRISE_OP_INPUT(PadV2, paddings)
+  REPRISE_OP_INPUT(PadV2, constant_values)
+  REPRISE_OP_OUTPUT(PadV2, y)
 };
 
 /* Borders of a constant, mirrored or repeated elements. */
@@ -311,6 +461,16 @@ class ReverseV2 : public Operator {
   REPRISE_OP_OUTPUT(ReverseV2, y)
 };
 
+/* Order of elements turned round along dims. */
+class ReverseV2D : public Operator {
+ public:
+  explicit ReverseV2D(const char* name) : Operator(name, "ReverseV2D") {}
+  REPRISE_OP_CONSTRUCTORS(ReverseV2D)
+  REPRISE_OP_INPUT(ReverseV2D, x)
+  REPRISE_OP_OUTPUT(ReverseV2D, y)
+  REPRISE_OP_ATTRIBUTE(ReverseV2D, axis, ListInt)
+};
+
 /* Rotation of dims. */
 class Roll : public Operator {
  public:
@@ -320,6 +480,17 @@ class Roll : public Operator {
   REPRISE_OP_OUTPUT(Roll, y)
   REPRISE_OP_ATTRIBUTE(Roll, shifts, ListInt)
   REPRISE_OP_ATTRIBUTE(Roll, dims, ListInt)
+};
+
+/* Rotation of dims. */
+class RollV2 : public Operator {
+ public:
+  explicit RollV2(const char* name) : Operator(name, "RollV2") {}
+  REPRISE_OP_CONSTRUCTORS(RollV2)
+  REPRISE_OP_INPUT(RollV2, input)
+  REPRISE_OP_INPUT(RollV2, shift)
+  REPRISE_OP_INPUT(RollV2, axes)
+  REPRISE_OP_OUTPUT(RollV2, output)
 };
 
 /* Sizes of a tensor as numbers. */
@@ -352,6 +523,83 @@ class Size : public Operator {
   REPRISE_OP_ATTRIBUTE(Size, dtype, Int)
 };
 
+/* A block of a tensor by its place and its sizes. */
+class Slice : public Operator {
+ public:
+  explicit Slice(const char* name) : Operator(name, "Slice") {}
+  REPRISE_OP_CONSTRUCTORS(Slice)
+  REPRISE_OP_INPUT(Slice, x)
+  REPRISE_OP_INPUT(Slice, offsets)
+  REPRISE_OP_INPUT(Slice, size)
+  REPRISE_OP_OUTPUT(Slice, y)
+};
+
+/* A block of a tensor by the place and sizes of attributes. */
+class SliceD : public Operator {
+ public:
+  explicit SliceD(const char* name) : Operator(name, "SliceD") {}
+  REPRISE_OP_CONSTRUCTORS(SliceD)
+  REPRISE_OP_INPUT(SliceD, x)
+  REPRISE_OP_OUTPUT(SliceD, y)
+  REPRISE_OP_ATTRIBUTE(SliceD, offsets, ListInt)
+  REPRISE_OP_ATTRIBUTE(SliceD, size, ListInt)
+};
+
+/* Blocks of dims laid out as batches. */
+class SpaceToBatchND : public Operator {
+ public:
+  explicit SpaceToBatchND(const char* name) : Operator(name, "SpaceToBatchND") {}
+  REPRISE_OP_CONSTRUCTORS(SpaceToBatchND)
+  REPRISE_OP_INPUT(SpaceToBatchND, x)
+  REPRISE_OP_INPUT(SpaceToBatchND, block_shape)
+  REPRISE_OP_INPUT(SpaceToBatchND, paddings)
+  REPRISE_OP_OUTPUT(SpaceToBatchND, y)
+};
+
+/* Blocks of dims laid out as batches. */
+class SpaceToBatchNDD : public Operator {
+ public:
+  explicit SpaceToBatchNDD(const char* name) : Operator(name, "SpaceToBatchNDD") {}
+  REPRISE_OP_CONSTRUCTORS(SpaceToBatchNDD)
+  REPRISE_OP_INPUT(SpaceToBatchNDD, x)
+  REPRISE_OP_OUTPUT(SpaceToBatchNDD, y)
+  REPRISE_OP_ATTRIBUTE(SpaceToBatchNDD, block_shape, ListInt)
+  REPRISE_OP_ATTRIBUTE(SpaceToBatchNDD, paddings, ListInt)
+};
+
+/* Blocks of an image laid out as channels. */
+class SpaceToDepth : public Operator {
+ public:
+  explicit SpaceToDepth(const char* name) : Operator(name, "SpaceToDepth") {}
+  REPRISE_OP_CONSTRUCTORS(SpaceToDepth)
+  REPRISE_OP_INPUT(SpaceToDepth, x)
+  REPRISE_OP_OUTPUT(SpaceToDepth, y)
+  REPRISE_OP_ATTRIBUTE(SpaceToDepth, block_size, Int)
+  REPRISE_OP_ATTRIBUTE(SpaceToDepth, data_format, String)
+};
+
+/* Equal parts along a dim. */
+class Split : public Operator {
+ public:
+  explicit Split(const char* name) : Operator(name, "Split") {}
+  REPRISE_OP_CONSTRUCTORS(Split)
+  REPRISE_OP_INPUT(Split, split_dim)
+  REPRISE_OP_INPUT(Split, x)
+  REPRISE_OP_DYNAMIC_OUTPUT(Split, y)
+  REPRISE_OP_ATTRIBUTE(Split, num_split, Int)
+};
+
+/* Equal parts along the dim of an attribute. */
+class SplitD : public Operator {
+ public:
+  explicit SplitD(const char* name) : Operator(name, "SplitD") {}
+  REPRISE_OP_CONSTRUCTORS(SplitD)
+  REPRISE_OP_INPUT(SplitD, x)
+  REPRISE_OP_DYNAMIC_OUTPUT(SplitD, y)
+  REPRISE_OP_ATTRIBUTE(SplitD, split_dim, Int)
+  REPRISE_OP_ATTRIBUTE(SplitD, num_split, Int)
+};
+
 /* Parts of given sizes along a dim. */
 class SplitV : public Operator {
  public:
@@ -364,6 +612,18 @@ class SplitV : public Operator {
   REPRISE_OP_ATTRIBUTE(SplitV, num_split, Int)
 };
 
+/* Parts of the sizes of an attribute. */
+class SplitVD : public Operator {
+ public:
+  explicit SplitVD(const char* name) : Operator(name, "SplitVD") {}
+  REPRISE_OP_CONSTRUCTORS(SplitVD)
+  REPRISE_OP_INPUT(SplitVD, x)
+  REPRISE_OP_DYNAMIC_OUTPUT(SplitVD, y)
+  REPRISE_OP_ATTRIBUTE(SplitVD, size_splits, ListInt)
+  REPRISE_OP_ATTRIBUTE(SplitVD, split_dim, Int)
+  REPRISE_OP_ATTRIBUTE(SplitVD, num_split, Int)
+};
+
 /* Dims of size 1 taken away. */
 class Squeeze : public Operator {
  public:
@@ -372,6 +632,69 @@ class Squeeze : public Operator {
   REPRISE_OP_INPUT(Squeeze, x)
   REPRISE_OP_OUTPUT(Squeeze, y)
   REPRISE_OP_ATTRIBUTE(Squeeze, axis, ListInt)
+};
+
+/* Dims of size 1 taken away. */
+class SqueezeV2 : public Operator {
+ public:
+  explicit SqueezeV2(const char* name) : Operator(name, "SqueezeV2") {}
+  REPRISE_OP_CONSTRUCTORS(SqueezeV2)
+  REPRISE_OP_INPUT(SqueezeV2, x)
+  REPRISE_OP_OUTPUT(SqueezeV2, y)
+  REPRISE_OP_ATTRIBUTE(SqueezeV2, axis, ListInt)
+};
+
+/* Dims of size 1 taken away, named by an input. */
+class SqueezeV3 : public Operator {
+ public:
+  explicit SqueezeV3(const char* name) : Operator(name, "SqueezeV3") {}
+  REPRISE_OP_CONSTRUCTORS(SqueezeV3)
+  REPRISE_OP_INPUT(SqueezeV3, x)
+  REPRISE_OP_INPUT(SqueezeV3, axes)
+  REPRISE_OP_OUTPUT(SqueezeV3, y)
+};
+
+/* The tensor itself. */
+class StopGradient : public Operator {
+ public:
+  explicit StopGradient(const char* name) : Operator(name, "StopGradient") {}
+  REPRISE_OP_CONSTRUCTORS(StopGradient)
+  REPRISE_OP_INPUT(StopGradient, x)
+  REPRISE_OP_OUTPUT(StopGradient, y)
+};
+
+/* Elements from begin to end by strides. */
+class StridedSlice : public Operator {
+ public:
+  explicit StridedSlice(const char* name) : Operator(name, "StridedSlice") {}
+  REPRISE_OP_CONSTRUCTORS(StridedSlice)
+  REPRISE_OP_INPUT(StridedSlice, x)
+  REPRISE_OP_INPUT(StridedSlice, begin)
+  REPRISE_OP_INPUT(StridedSlice, end)
+  REPRISE_OP_INPUT(StridedSlice, strides)
+  REPRISE_OP_OUTPUT(StridedSlice, y)
+  REPRISE_OP_ATTRIBUTE(StridedSlice, begin_mask, Int)
+  REPRISE_OP_ATTRIBUTE(StridedSlice, end_mask, Int)
+  REPRISE_OP_ATTRIBUTE(StridedSlice, ellipsis_mask, Int)
+  REPRISE_OP_ATTRIBUTE(StridedSlice, new_axis_mask, Int)
+  REPRISE_OP_ATTRIBUTE(StridedSlice, shrink_axis_mask, Int)
+};
+
+/* Elements from begin to end by strides of attributes. */
+class StridedSliceD : public Operator {
+ public:
+  explicit StridedSliceD(const char* name) : Operator(name, "StridedSliceD") {}
+  REPRISE_OP_CONSTRUCTORS(StridedSliceD)
+  REPRISE_OP_INPUT(StridedSliceD, x)
+  REPRISE_OP_OUTPUT(StridedSliceD, y)
+  REPRISE_OP_ATTRIBUTE(StridedSliceD, begin, ListInt)
+  REPRISE_OP_ATTRIBUTE(StridedSliceD, end, ListInt)
+  REPRISE_OP_ATTRIBUTE(StridedSliceD, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(StridedSliceD, begin_mask, Int)
+  REPRISE_OP_ATTRIBUTE(StridedSliceD, end_mask, Int)
+  REPRISE_OP_ATTRIBUTE(StridedSliceD, ellipsis_mask, Int)
+  REPRISE_OP_ATTRIBUTE(StridedSliceD, new_axis_mask, Int)
+  REPRISE_OP_ATTRIBUTE(StridedSliceD, shrink_axis_mask, Int)
 };
 
 /* Elements from begin to end by strides. */
@@ -409,6 +732,16 @@ class Tile : public Operator {
   REPRISE_OP_INPUT(Tile, x)
   REPRISE_OP_INPUT(Tile, multiples)
   REPRISE_OP_OUTPUT(Tile, y)
+};
+
+/* The tensor repeated along its dims. */
+class TileD : public Operator {
+ public:
+  explicit TileD(const char* name) : Operator(name, "TileD") {}
+  REPRISE_OP_CONSTRUCTORS(TileD)
+  REPRISE_OP_INPUT(TileD, x)
+  REPRISE_OP_OUTPUT(TileD, y)
+  REPRISE_OP_ATTRIBUTE(TileD, multiples, ListInt)
 };
 
 /* Elements in another storage format. */
@@ -484,6 +817,26 @@ class Unsqueeze : public Operator {
   REPRISE_OP_INPUT(Unsqueeze, x)
   REPRISE_OP_OUTPUT(Unsqueeze, y)
   REPRISE_OP_ATTRIBUTE(Unsqueeze, axes, ListInt)
+};
+
+/* Dims of size 1 added. */
+class UnsqueezeV2 : public Operator {
+ public:
+  explicit UnsqueezeV2(const char* name) : Operator(name, "UnsqueezeV2") {}
+  REPRISE_OP_CONSTRUCTORS(UnsqueezeV2)
+  REPRISE_OP_INPUT(UnsqueezeV2, x)
+  REPRISE_OP_OUTPUT(UnsqueezeV2, y)
+  REPRISE_OP_ATTRIBUTE(UnsqueezeV2, axis, ListInt)
+};
+
+/* Dims of size 1 added, named by an input. */
+class UnsqueezeV3 : public Operator {
+ public:
+  explicit UnsqueezeV3(const char* name) : Operator(name, "UnsqueezeV3") {}
+  REPRISE_OP_CONSTRUCTORS(UnsqueezeV3)
+  REPRISE_OP_INPUT(UnsqueezeV3, x)
+  REPRISE_OP_INPUT(UnsqueezeV3, axes)
+  REPRISE_OP_OUTPUT(UnsqueezeV3, y)
 };
 
 /* A view written to a view of dst. */

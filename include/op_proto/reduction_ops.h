@@ -9,6 +9,17 @@ namespace ge {
 namespace op {
 
 /* Place of the largest element. */
+class ArgMaxD : public Operator {
+ public:
+  explicit ArgMaxD(const char* name) : Operator(name, "ArgMaxD") {}
+  REPRISE_OP_CONSTRUCTORS(ArgMaxD)
+  REPRISE_OP_INPUT(ArgMaxD, x)
+  REPRISE_OP_OUTPUT(ArgMaxD, y)
+  REPRISE_OP_ATTRIBUTE(ArgMaxD, dimension, Int)
+  REPRISE_OP_ATTRIBUTE(ArgMaxD, dtype, Type)
+};
+
+/* Place of the largest element. */
 class ArgMaxV2 : public Operator {
  public:
   explicit ArgMaxV2(const char* name) : Operator(name, "ArgMaxV2") {}
@@ -42,6 +53,17 @@ class ArgMin : public Operator {
   REPRISE_OP_ATTRIBUTE(ArgMin, dtype, Type)
 };
 
+/* Place of the smallest element. */
+class ArgMinD : public Operator {
+ public:
+  explicit ArgMinD(const char* name) : Operator(name, "ArgMinD") {}
+  REPRISE_OP_CONSTRUCTORS(ArgMinD)
+  REPRISE_OP_INPUT(ArgMinD, x)
+  REPRISE_OP_OUTPUT(ArgMinD, y)
+  REPRISE_OP_ATTRIBUTE(ArgMinD, dimension, Int)
+  REPRISE_OP_ATTRIBUTE(ArgMinD, dtype, Type)
+};
+
 /* Smallest element and its place. */
 class ArgMinWithValue : public Operator {
  public:
@@ -54,6 +76,42 @@ class ArgMinWithValue : public Operator {
   REPRISE_OP_ATTRIBUTE(ArgMinWithValue, keep_dims, Bool)
 };
 
+/* Cross entropy of probabilities and targets. */
+class BinaryCrossEntropy : public Operator {
+ public:
+  explicit BinaryCrossEntropy(const char* name) : Operator(name, "BinaryCrossEntropy") {}
+  REPRISE_OP_CONSTRUCTORS(BinaryCrossEntropy)
+  REPRISE_OP_INPUT(BinaryCrossEntropy, x)
+  REPRISE_OP_INPUT(BinaryCrossEntropy, y)
+  REPRISE_OP_INPUT(BinaryCrossEntropy, weight)
+  REPRISE_OP_OUTPUT(BinaryCrossEntropy, output)
+  REPRISE_OP_ATTRIBUTE(BinaryCrossEntropy, reduction, String)
+};
+
+/* Running products. */
+class Cumprod : public Operator {
+ public:
+  explicit Cumprod(const char* name) : Operator(name, "Cumprod") {}
+  REPRISE_OP_CONSTRUCTORS(Cumprod)
+  REPRISE_OP_INPUT(Cumprod, x)
+  REPRISE_OP_INPUT(Cumprod, axis)
+  REPRISE_OP_OUTPUT(Cumprod, y)
+  REPRISE_OP_ATTRIBUTE(Cumprod, exclusive, Bool)
+  REPRISE_OP_ATTRIBUTE(Cumprod, reverse, Bool)
+};
+
+/* Running products. */
+class CumprodD : public Operator {
+ public:
+  explicit CumprodD(const char* name) : Operator(name, "CumprodD") {}
+  REPRISE_OP_CONSTRUCTORS(CumprodD)
+  REPRISE_OP_INPUT(CumprodD, x)
+  REPRISE_OP_OUTPUT(CumprodD, y)
+  REPRISE_OP_ATTRIBUTE(CumprodD, axis, Int)
+  REPRISE_OP_ATTRIBUTE(CumprodD, exclusive, Bool)
+  REPRISE_OP_ATTRIBUTE(CumprodD, reverse, Bool)
+};
+
 /* Running sums. */
 class Cumsum : public Operator {
  public:
@@ -64,6 +122,38 @@ class Cumsum : public Operator {
   REPRISE_OP_OUTPUT(Cumsum, y)
   REPRISE_OP_ATTRIBUTE(Cumsum, exclusive, Bool)
   REPRISE_OP_ATTRIBUTE(Cumsum, reverse, Bool)
+};
+
+/* Running sums. */
+class CumsumD : public Operator {
+ public:
+  explicit CumsumD(const char* name) : Operator(name, "CumsumD") {}
+  REPRISE_OP_CONSTRUCTORS(CumsumD)
+  REPRISE_OP_INPUT(CumsumD, x)
+  REPRISE_OP_OUTPUT(CumsumD, y)
+  REPRISE_OP_ATTRIBUTE(CumsumD, axis, Int)
+  REPRISE_OP_ATTRIBUTE(CumsumD, exclusive, Bool)
+  REPRISE_OP_ATTRIBUTE(CumsumD, reverse, Bool)
+};
+
+/* Divergence of distributions, the first as logarithms. */
+class KLDiv : public Operator {
+ public:
+  explicit KLDiv(const char* name) : Operator(name, "KLDiv") {}
+  REPRISE_OP_CONSTRUCTORS(KLDiv)
+  REPRISE_OP_INPUT(KLDiv, x)
+  REPRISE_OP_INPUT(KLDiv, target)
+  REPRISE_OP_OUTPUT(KLDiv, y)
+  REPRISE_OP_ATTRIBUTE(KLDiv, reduction, String)
+};
+
+/* Half the sum of the squares. */
+class L2Loss : public Operator {
+ public:
+  explicit L2Loss(const char* name) : Operator(name, "L2Loss") {}
+  REPRISE_OP_CONSTRUCTORS(L2Loss)
+  REPRISE_OP_INPUT(L2Loss, x)
+  REPRISE_OP_OUTPUT(L2Loss, y)
 };
 
 /* Gradient of LogSoftmaxV2. */
@@ -198,6 +288,17 @@ class ReduceAll : public Operator {
   REPRISE_OP_ATTRIBUTE(ReduceAll, keep_dims, Bool)
 };
 
+/* Whether all elements are true. */
+class ReduceAllD : public Operator {
+ public:
+  explicit ReduceAllD(const char* name) : Operator(name, "ReduceAllD") {}
+  REPRISE_OP_CONSTRUCTORS(ReduceAllD)
+  REPRISE_OP_INPUT(ReduceAllD, x)
+  REPRISE_OP_OUTPUT(ReduceAllD, y)
+  REPRISE_OP_ATTRIBUTE(ReduceAllD, axes, ListInt)
+  REPRISE_OP_ATTRIBUTE(ReduceAllD, keep_dims, Bool)
+};
+
 /* Whether any element is true. */
 class ReduceAny : public Operator {
  public:
@@ -207,6 +308,17 @@ class ReduceAny : public Operator {
   REPRISE_OP_INPUT(ReduceAny, axes)
   REPRISE_OP_OUTPUT(ReduceAny, y)
   REPRISE_OP_ATTRIBUTE(ReduceAny, keep_dims, Bool)
+};
+
+/* Whether an element is true. */
+class ReduceAnyD : public Operator {
+ public:
+  explicit ReduceAnyD(const char* name) : Operator(name, "ReduceAnyD") {}
+  REPRISE_OP_CONSTRUCTORS(ReduceAnyD)
+  REPRISE_OP_INPUT(ReduceAnyD, x)
+  REPRISE_OP_OUTPUT(ReduceAnyD, y)
+  REPRISE_OP_ATTRIBUTE(ReduceAnyD, axes, ListInt)
+  REPRISE_OP_ATTRIBUTE(ReduceAnyD, keep_dims, Bool)
 };
 
 /* Logarithm of sums of exponentials. */
@@ -229,6 +341,17 @@ class ReduceMax : public Operator {
   REPRISE_OP_INPUT(ReduceMax, axes)
   REPRISE_OP_OUTPUT(ReduceMax, y)
   REPRISE_OP_ATTRIBUTE(ReduceMax, keep_dims, Bool)
+};
+
+/* Largest elements. */
+class ReduceMaxD : public Operator {
+ public:
+  explicit ReduceMaxD(const char* name) : Operator(name, "ReduceMaxD") {}
+  REPRISE_OP_CONSTRUCTORS(ReduceMaxD)
+  REPRISE_OP_INPUT(ReduceMaxD, x)
+  REPRISE_OP_OUTPUT(ReduceMaxD, y)
+  REPRISE_OP_ATTRIBUTE(ReduceMaxD, axes, ListInt)
+  REPRISE_OP_ATTRIBUTE(ReduceMaxD, keep_dims, Bool)
 };
 
 /* Mean. */
@@ -277,6 +400,17 @@ class ReduceMin : public Operator {
   REPRISE_OP_INPUT(ReduceMin, axes)
   REPRISE_OP_OUTPUT(ReduceMin, y)
   REPRISE_OP_ATTRIBUTE(ReduceMin, keep_dims, Bool)
+};
+
+/* Smallest elements. */
+class ReduceMinD : public Operator {
+ public:
+  explicit ReduceMinD(const char* name) : Operator(name, "ReduceMinD") {}
+  REPRISE_OP_CONSTRUCTORS(ReduceMinD)
+  REPRISE_OP_INPUT(ReduceMinD, x)
+  REPRISE_OP_OUTPUT(ReduceMinD, y)
+  REPRISE_OP_ATTRIBUTE(ReduceMinD, axes, ListInt)
+  REPRISE_OP_ATTRIBUTE(ReduceMinD, keep_dims, Bool)
 };
 
 /* Product. */
@@ -366,6 +500,28 @@ class SearchSorted : public Operator {
   REPRISE_OP_ATTRIBUTE(SearchSorted, right, Bool)
 };
 
+/* Cross entropy of logits and targets. */
+class SigmoidCrossEntropyWithLogits : public Operator {
+ public:
+  explicit SigmoidCrossEntropyWithLogits(const char* name) : Operator(name, "SigmoidCrossEntropyWithLogits") {}
+  REPRISE_OP_CONSTRUCTORS(SigmoidCrossEntropyWithLogits)
+  REPRISE_OP_INPUT(SigmoidCrossEntropyWithLogits, predict)
+  REPRISE_OP_INPUT(SigmoidCrossEntropyWithLogits, target)
+  REPRISE_OP_OUTPUT(SigmoidCrossEntropyWithLogits, loss)
+};
+
+/* Squares of small differences, magnitudes of large ones. */
+class SmoothL1LossV2 : public Operator {
+ public:
+  explicit SmoothL1LossV2(const char* name) : Operator(name, "SmoothL1LossV2") {}
+  REPRISE_OP_CONSTRUCTORS(SmoothL1LossV2)
+  REPRISE_OP_INPUT(SmoothL1LossV2, predict)
+  REPRISE_OP_INPUT(SmoothL1LossV2, label)
+  REPRISE_OP_OUTPUT(SmoothL1LossV2, loss)
+  REPRISE_OP_ATTRIBUTE(SmoothL1LossV2, sigma, Float)
+  REPRISE_OP_ATTRIBUTE(SmoothL1LossV2, reduction, String)
+};
+
 /* Gradient of SoftmaxV2. */
 class SoftmaxGrad : public Operator {
  public:
@@ -401,6 +557,35 @@ class Sort : public Operator {
   REPRISE_OP_ATTRIBUTE(Sort, stable, Bool)
 };
 
+/* Largest or smallest elements and their places. */
+class TopK : public Operator {
+ public:
+  explicit TopK(const char* name) : Operator(name, "TopK") {}
+  REPRISE_OP_CONSTRUCTORS(TopK)
+  REPRISE_OP_INPUT(TopK, x)
+  REPRISE_OP_INPUT(TopK, k)
+  REPRISE_OP_OUTPUT(TopK, values)
+  REPRISE_OP_OUTPUT(TopK, indices)
+  REPRISE_OP_ATTRIBUTE(TopK, sorted, Bool)
+  REPRISE_OP_ATTRIBUTE(TopK, largest, Bool)
+  REPRISE_OP_ATTRIBUTE(TopK, dim, Int)
+};
+
+/* Largest or smallest elements and their places. */
+class TopKD : public Operator {
+ public:
+  explicit TopKD(const char* name) : Operator(name, "TopKD") {}
+  REPRISE_OP_CONSTRUCTORS(TopKD)
+  REPRISE_OP_INPUT(TopKD, x)
+  REPRISE_OP_INPUT(TopKD, assist_seq)
+  REPRISE_OP_OUTPUT(TopKD, values)
+  REPRISE_OP_OUTPUT(TopKD, indices)
+  REPRISE_OP_ATTRIBUTE(TopKD, k, Int)
+  REPRISE_OP_ATTRIBUTE(TopKD, sorted, Bool)
+  REPRISE_OP_ATTRIBUTE(TopKD, dim, Int)
+  REPRISE_OP_ATTRIBUTE(TopKD, largest, Bool)
+};
+
 /* The k largest or smallest elements and their places. */
 class TopKV2 : public Operator {
  public:
@@ -413,6 +598,21 @@ class TopKV2 : public Operator {
   REPRISE_OP_ATTRIBUTE(TopKV2, sorted, Bool)
   REPRISE_OP_ATTRIBUTE(TopKV2, dim, Int)
   REPRISE_OP_ATTRIBUTE(TopKV2, largest, Bool)
+};
+
+/* Largest or smallest elements and their places. */
+class TopKV2D : public Operator {
+ public:
+  explicit TopKV2D(const char* name) : Operator(name, "TopKV2D") {}
+  REPRISE_OP_CONSTRUCTORS(TopKV2D)
+  REPRISE_OP_INPUT(TopKV2D, x)
+  REPRISE_OP_INPUT(TopKV2D, k)
+  REPRISE_OP_INPUT(TopKV2D, assist_seq)
+  REPRISE_OP_OUTPUT(TopKV2D, values)
+  REPRISE_OP_OUTPUT(TopKV2D, indices)
+  REPRISE_OP_ATTRIBUTE(TopKV2D, sorted, Bool)
+  REPRISE_OP_ATTRIBUTE(TopKV2D, dim, Int)
+  REPRISE_OP_ATTRIBUTE(TopKV2D, largest, Bool)
 };
 
 /* Distinct elements and the place of each element among them. */

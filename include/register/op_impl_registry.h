@@ -3,7 +3,8 @@
 
        IMPL_OP(Scale).InputsDataDependency({1});
 
-   says that Execute of the type Scale (graph/custom_op.h) reads the value of operand 1 on the host: a run waits for it. */
+   says that Execute of the type Scale (graph/custom_op.h) reads the value of operand 1 on the host: a run waits for it.
+ */
 #ifndef REPRISE_REGISTER_OP_IMPL_REGISTRY_H_
 #define REPRISE_REGISTER_OP_IMPL_REGISTRY_H_
 
@@ -32,7 +33,7 @@ class OpImplRegisterV2 {
 
 #define REPRISE_JOIN_NAMES_(a, b) a##b
 #define REPRISE_JOIN_NAMES(a, b) REPRISE_JOIN_NAMES_(a, b)
-#define IMPL_OP(Type) \
+#define IMPL_OP(Type)                                                                                          \
   [[maybe_unused]] static ::gert::OpImplRegisterV2 REPRISE_JOIN_NAMES(g_reprise_impl_##Type##_, __COUNTER__) = \
       ::gert::OpImplRegisterV2(#Type)
 

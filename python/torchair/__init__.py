@@ -8,6 +8,7 @@ if tuple(int(part) for part in _protobuf.__version__.split(".")[:2]) < (3, 13):
 import torch  # noqa: E402,F401
 
 from torchair import ge, inference, llm_datadist, ops, scope  # noqa: E402,F401
+from torchair._explain import explain  # noqa: E402
 from torchair._fx_passes.patterns import register_replacement  # noqa: E402
 from torchair._ge_concrete_graph.fx2ge_converter import register_fx_node_ge_converter  # noqa: E402
 from torchair._hcom import patch_for_hcom  # noqa: E402
@@ -20,6 +21,7 @@ from torchair.npu_fx_compiler import get_compiler, get_npu_backend  # noqa: E402
 __all__ = [
     "CompilerConfig",
     "dynamo_export",
+    "explain",
     "get_compiler",
     "get_npu_backend",
     "logger",

@@ -9,7 +9,7 @@ from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import default_partition
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from torchair import _fx_passes
+from torchair import _fx_passes, _watch
 from torchair._errors import pretty
 from torchair._utils import debug_files
 from torchair._utils.decompositions import decompositions_of
@@ -74,7 +74,9 @@ class _FxCompiler:
         run = self.convert(gm, example_inputs)
         if isinstance(run, torch.fx.GraphModule):
             return run
-        return run.runner()
+        found = run.runner()
+        _watch.note(run)
+        return found
 
     def convert(self, gm, example_inputs):
         """A ConcreteGraph, or an FX graph that is run as it is."""

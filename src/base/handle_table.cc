@@ -49,6 +49,7 @@ const char* HandleKindName(uint8_t kind) noexcept {
     case HandleKind::kOpAttributes: return "aclopAttr";
     case HandleKind::kOpHandle: return "aclopHandle";
     case HandleKind::kGraphDumpOption: return "aclGraphDumpOption";
+    case HandleKind::kCommunicator: return "communicator";
   }
   return nullptr;
 }

@@ -64,6 +64,7 @@ enum class HandleKind : uint8_t {
   kOpHandle,
   kGraphDumpOption,
   kBinaryData,
+  kCommunicator,
 };
 
 /// What a handle of the wrong sort looks like; for messages.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A compiled graph as bytes: a line of JSON that says what it is and ends in a checksum, then the graph after all passes
-// as a model.
+// A compiled graph as bytes: a line of JSON that says what it is and ends in a checksum, then the graph after all
+// passes as a model.
 #pragma once
 
 #include <fmt/format.h>

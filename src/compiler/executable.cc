@@ -44,7 +44,11 @@ class StaticExecutable final : public Executable {
  public:
   StaticExecutable(Graph graph, Program* program, std::vector<std::pair<uint32_t, uint32_t>> shared)
       : graph_(std::move(graph)), program_(program), shared_(std::move(shared)) {
-    for (const Port& port : graph_.results) results_.push_back(graph_.TensorOf(port));
+    for (const Port& port : graph_.results) {
+      results_.push_back(graph_.TensorOf(port));
+      known_outputs_.push_back(KnownTensor::Of(results_.back()));
+    }
+    for (const NodeId input : graph_.inputs) known_inputs_.push_back(KnownTensor::Of(graph_.TensorOf({input, 0})));
   }
 
   bool is_static() const override { return true; }
@@ -75,16 +79,23 @@ class StaticExecutable final : public Executable {
 
   Status Run(runtime::Stream& stream, const RunRequest& request) override {
     REPRISE_RETURN_IF_ERROR(CheckCounts(graph_, request));
-    for (size_t i = 0; i < request.outputs.size(); ++i) {
-      REPRISE_RETURN_IF_ERROR(PlaceOutput(graph_, i, results_[i], request.outputs[i], request.allocator));
+    for (size_t i = 0; i < request.inputs.size(); ++i) {
+      if (!known_inputs_[i].Fits(request.inputs[i])) REPRISE_RETURN_IF_ERROR(CheckInput(graph_, i, request.inputs[i]));
     }
-    std::vector<void*> bases(kFirstInputRegion + request.inputs.size() + request.outputs.size());
-    std::vector<std::unique_ptr<Program::Keep>> keeps;
+    for (size_t i = 0; i < request.outputs.size(); ++i) {
+      RunTensor& output = request.outputs[i];
+      output.dtype = known_outputs_[i].dtype;
+      output.shape = known_outputs_[i].shape;
+      if (known_outputs_[i].Fits(output)) continue;
+      REPRISE_RETURN_IF_ERROR(PlaceOutput(graph_, i, results_[i], output, request.allocator));
+    }
+    Program::RunOwner run = program_->NewRun();
+    const std::span<void*> bases = run->bindings.bases;
     for (size_t i = 0; i < request.inputs.size(); ++i) {
       bases[kFirstInputRegion + i] =
-          request.inputs[i].on_host ? CopyOf(request.inputs[i], keeps) : request.inputs[i].data;
+          request.inputs[i].on_host ? CopyOf(request.inputs[i], *run) : request.inputs[i].data;
     }
-    const std::span<void*> out = std::span(bases).subspan(kFirstInputRegion + request.inputs.size());
+    const std::span<void*> out = bases.subspan(kFirstInputRegion + request.inputs.size());
     for (size_t i = 0; i < request.outputs.size(); ++i) out[i] = request.outputs[i].data;
     std::vector<size_t> apart;
     {
@@ -95,14 +106,12 @@ class StaticExecutable final : public Executable {
         program_->WriteConstants(bases[kConstantRegion]);
         constants_written_ = true;
       }
-      // What was found to be apart once still is, at the same addresses.
-      if (last_bases_ != bases) {
-        apart = OverlappingOutputs(request.inputs, request.outputs, shared_);
-        if (apart.empty()) last_bases_ = bases;
-      }
     }
-    if (apart.empty()) return program_->Submit(stream, std::move(bases), std::move(keeps));
-    return RunApart(stream, request, std::move(bases), std::move(keeps), apart);
+    if (!AreOutputsApart(request.inputs, request.outputs, known_inputs_, known_outputs_)) {
+      apart = OverlappingOutputs(request.inputs, request.outputs, shared_);
+    }
+    if (apart.empty()) return program_->Submit(stream, std::move(run));
+    return RunApart(stream, request, std::move(run), apart);
   }
 
  private:
@@ -113,31 +122,31 @@ class StaticExecutable final : public Executable {
     };
     std::unique_ptr<Line[]> data;
   };
-  static void* CopyOf(const RunTensor& tensor, std::vector<std::unique_ptr<Program::Keep>>& keeps) {
+  static void* CopyOf(const RunTensor& tensor, Program::Run& run) {
     auto copy = std::make_unique<HostCopy>(tensor.bytes);
     if (tensor.bytes != 0) std::memcpy(copy->data.get(), tensor.data, tensor.bytes);
     void* const data = copy->data.get();
-    keeps.push_back(std::move(copy));
+    run.keeps.push_back(std::move(copy));
     return data;
   }
 
   // Outputs that lie where other operands do are written elsewhere, and copied when all is done.
-  Status RunApart(runtime::Stream& stream, const RunRequest& request, std::vector<void*> bases,
-                  std::vector<std::unique_ptr<Program::Keep>> keeps, const std::vector<size_t>& apart) {
+  Status RunApart(runtime::Stream& stream, const RunRequest& request, Program::RunOwner run,
+                  const std::vector<size_t>& apart) {
     struct Copy {
       DeviceBlock block;
       void* to;
       uint64_t bytes;
     };
     auto copies = std::make_shared<std::vector<Copy>>();
-    const std::span<void*> out = std::span(bases).subspan(kFirstInputRegion + request.inputs.size());
+    const std::span<void*> out = std::span(run->bindings.bases).subspan(kFirstInputRegion + request.inputs.size());
     for (const size_t index : apart) {
       const uint64_t bytes = program_->output_bytes(index);
       REPRISE_ASSIGN_OR_RETURN(DeviceBlock block, DeviceBlock::Allocate(stream.device(), bytes));
       out[index] = block.data();
       copies->push_back({std::move(block), request.outputs[index].data, bytes});
     }
-    REPRISE_RETURN_IF_ERROR(program_->Submit(stream, std::move(bases), std::move(keeps)));
+    REPRISE_RETURN_IF_ERROR(program_->Submit(stream, std::move(run)));
     return runtime::SubmitClosure(stream, "outputs of a compiled graph", [copies](device::RunContext&) -> Status {
       for (const Copy& copy : *copies) std::memcpy(copy.to, copy.block.data(), copy.bytes);
       return {};
@@ -148,11 +157,12 @@ class StaticExecutable final : public Executable {
   const ProgramOwner program_;
   const std::vector<std::pair<uint32_t, uint32_t>> shared_;
   std::vector<Tensor> results_;
+  std::vector<KnownTensor> known_inputs_;
+  std::vector<KnownTensor> known_outputs_;
   Mutex mutex_;
   RegionMemory constants_ REPRISE_GUARDED_BY(mutex_);
   RegionMemory features_ REPRISE_GUARDED_BY(mutex_);
   bool constants_written_ REPRISE_GUARDED_BY(mutex_) = false;
-  std::vector<void*> last_bases_ REPRISE_GUARDED_BY(mutex_);
 };
 
 StatusOr<std::shared_ptr<Executable>> CompileOptimised(Graph graph, const CompileOptions& options) {

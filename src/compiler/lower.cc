@@ -98,8 +98,8 @@ class Lowering final : public ops::Arena {
     for (uint32_t i = 0; i < lowered_.outputs; ++i) {
       const Port port = Behind(graph_.results[i]);
       const Node& node = graph_.at(port.node);
-      const bool is_written_here = node.kind == NodeKind::kOperator && !IsSlice(node) &&
-                                   !ReferencedInput(graph_, port.node, port.output);
+      const bool is_written_here =
+          node.kind == NodeKind::kOperator && !IsSlice(node) && !ReferencedInput(graph_, port.node, port.output);
       if (is_written_here) claims_.try_emplace({port.node, port.output}, i);
     }
   }
@@ -175,8 +175,8 @@ class Lowering final : public ops::Arena {
       case NodeKind::kOrder: return {};
       case NodeKind::kConstant: return AddConstant(id);
       case NodeKind::kCall:
-        return Error(kOpNotFound, fmt::format("node {} ({}): calls a graph, which one program cannot", node.name,
-                                              node.type))
+        return Error(kOpNotFound,
+                     fmt::format("node {} ({}): calls a graph, which one program cannot", node.name, node.type))
             .Culprit(fmt::format("graph {}", graph_.name))
             .Hint("run the graph with an Executable, which runs such nodes one by one");
       case NodeKind::kOperator: break;
@@ -357,9 +357,13 @@ class Lowering final : public ops::Arena {
 }  // namespace
 
 std::optional<uint64_t> BytesOf(const Tensor& tensor) {
-  const int64_t bits = opdef::TypeBits(tensor.dtype);
-  if (!tensor.shape.is_static() || bits <= 0) return std::nullopt;
-  const std::vector<int64_t> dims = tensor.shape.numbers();
+  if (!tensor.shape.is_static()) return std::nullopt;
+  return BytesOf(tensor.dtype, tensor.shape.numbers());
+}
+
+std::optional<uint64_t> BytesOf(int32_t dtype, std::span<const int64_t> dims) {
+  const int64_t bits = opdef::TypeBits(dtype);
+  if (bits <= 0 || std::any_of(dims.begin(), dims.end(), [](int64_t dim) { return dim < 0; })) return std::nullopt;
   if (bits >= 8) return ops::BytesOf(dims, static_cast<uint64_t>(bits / 8));
   const std::optional<uint64_t> elements = ops::BytesOf(dims, 1);
   if (!elements) return std::nullopt;

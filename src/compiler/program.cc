@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/program.h"
 
+#include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "compiler/tune.h"
 #include "device/scheduler.h"
@@ -12,17 +14,10 @@
 namespace reprise::compiler {
 namespace {
 
-// One run, from its submission to its end; a captured one as long as the graph that captured it.
-struct Run {
-  Program* program;  // one reference
-  exec::Bindings bindings;
-  std::vector<std::unique_ptr<Program::Keep>> keeps;
-};
-
 constexpr uint64_t kNoTicket = UINT64_MAX;
 
 struct RunTask {
-  Run* run;
+  Program::Run* run;
   exec::Replay* replay;
   exec::Replay::Progress progress;
 
@@ -49,14 +44,12 @@ struct RunTask {
     if (task->progress.ticket != kNoTicket && task->progress.phase == exec::Replay::Progress::kQueued) {
       task->replay->Cancel(task->progress.ticket);
     }
-    const Program* const program = task->run->program;
-    delete task->run;
-    program->Release();
+    Program::EndRun{}(task->run);
   }
 
   static void Describe(const void* payload, ir::TaskInfo& info) {
     info.name = "compiled graph";
-    const auto& run = *static_cast<const RunTask*>(payload)->run;
+    const Program::Run& run = *static_cast<const RunTask*>(payload)->run;
     for (const void* base : run.bindings.bases) info.args.push_back(reinterpret_cast<uint64_t>(base));
   }
 
@@ -186,7 +179,40 @@ void Program::AddLaunch(const Lowered& lowered, LoweredTask& task, ir::LaneId la
   payloads_.push_back(static_cast<ops::LaunchTask*>(graph_.node(id).payload));
 }
 
-Program::~Program() = default;
+Program::~Program() {
+  while (Run* const run = runs_) {
+    runs_ = run->next;
+    delete run;
+  }
+}
+
+Program::RunOwner Program::NewRun() {
+  Run* run = nullptr;
+  {
+    MutexLock lock(runs_lock_);
+    run = runs_;
+    if (run != nullptr) runs_ = run->next;
+  }
+  if (run == nullptr) {
+    auto fresh = std::make_unique<Run>();
+    fresh->bindings.bases.resize(bases_.size());
+    run = fresh.release();
+  }
+  Retain();
+  run->program = this;
+  return RunOwner(run);
+}
+
+void Program::Take(Run* run) noexcept {
+  run->keeps.clear();
+  std::fill(run->bindings.bases.begin(), run->bindings.bases.end(), nullptr);
+  {
+    MutexLock lock(runs_lock_);
+    run->next = runs_;
+    runs_ = run;
+  }
+  Release();
+}
 
 std::vector<PlannedBlock> Program::memory_plan(const Graph& graph) const {
   std::vector<PlannedBlock> blocks;
@@ -249,7 +275,7 @@ void Program::Bind(const exec::Bindings& bindings, std::vector<ir::NodeId>& move
   }
 }
 
-Status Program::Submit(runtime::Stream& stream, std::vector<void*> bases, std::vector<std::unique_ptr<Keep>> keeps) {
+Status Program::Submit(runtime::Stream& stream, RunOwner run) {
   exec::Replay* replay = nullptr;
   {
     MutexLock lock(replay_mutex_);
@@ -266,10 +292,12 @@ Status Program::Submit(runtime::Stream& stream, std::vector<void*> bases, std::v
     }
     replay = replay_.get();
   }
-  Retain();
-  auto* const run = new Run{this, {{}, std::move(bases)}, std::move(keeps)};
-  RunTask task{run, replay, {}};
+  RunTask task{run.release(), replay, {}};
   task.Rewind();
+  if (std::byte* const place = runtime::TryReserve(stream, kCompiledGraph, sizeof task)) [[likely]] {
+    new (place) RunTask(task);
+    return runtime::Commit(stream);
+  }
   return runtime::Submit(stream, ir::MakeTask(kCompiledGraph, task));
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/spin_lock.h"
 #include "base/status.h"
 #include "compiler/executable.h"
 #include "compiler/graph.h"
@@ -60,8 +61,23 @@ class Program final : public exec::Binder {
     virtual ~Keep() = default;
   };
 
-  /// Queues one run, or has a capture record it. `bases` by region; memory that nobody touches may be null.
-  Status Submit(runtime::Stream& stream, std::vector<void*> bases, std::vector<std::unique_ptr<Keep>> keeps);
+  /// One run, from its preparation to its end; a captured one as long as the graph that captured it. It belongs to the
+  /// program, which uses it again afterwards, so that runs need no memory.
+  struct Run {
+    Program* program = nullptr;  ///< one reference
+    exec::Bindings bindings;     ///< bases by region; memory that nobody touches may be null
+    std::vector<std::unique_ptr<Keep>> keeps;
+    Run* next = nullptr;  ///< of those that wait for their next use
+  };
+  struct EndRun {
+    void operator()(Run* run) const { run->program->Take(run); }
+  };
+  using RunOwner = std::unique_ptr<Run, EndRun>;
+
+  /// A run without bases, as many as there are regions. Thread-safe.
+  RunOwner NewRun();
+  /// Queues a run, or has a capture record it.
+  Status Submit(runtime::Stream& stream, RunOwner run);
 
   void Retain() const { references_.fetch_add(1, std::memory_order_relaxed); }
   void Release() const {
@@ -80,6 +96,7 @@ class Program final : public exec::Binder {
   static constexpr int32_t kWorkspace = -1;
 
   Program() = default;
+  void Take(Run* run) noexcept;
   void PlaceRegions(const Lowered& lowered);
   /// Notes that an operand of a task lies at an address of `lowered`. \return where it lies now
   void* PlaceOperand(const Lowered& lowered, uint64_t address, uint32_t task, int32_t operand);
@@ -109,6 +126,8 @@ class Program final : public exec::Binder {
   std::unique_ptr<exec::Replay> replay_
       REPRISE_GUARDED_BY(replay_mutex_);  ///< made with the first run, for the device of its stream
   device::Scheduler* scheduler_ REPRISE_GUARDED_BY(replay_mutex_) = nullptr;
+  SpinLock runs_lock_;
+  Run* runs_ REPRISE_GUARDED_BY(runs_lock_) = nullptr;  ///< that nobody uses
   mutable std::atomic<uint32_t> references_{1};
 };
 

@@ -19,11 +19,14 @@ Status Refuse(const Graph& graph, std::string what, std::string hint) {
 
 }  // namespace
 
-uint64_t NeededBytes(const RunTensor& tensor) {
-  Tensor known;
-  known.dtype = tensor.dtype;
-  known.shape = opdef::Shape::Of(tensor.shape);
-  return BytesOf(known).value_or(0);
+uint64_t NeededBytes(const RunTensor& tensor) { return BytesOf(tensor.dtype, tensor.shape).value_or(0); }
+
+bool KnownTensor::Fits(const RunTensor& given) const {
+  return given.dtype == dtype && given.shape == shape && given.bytes >= bytes && (bytes == 0 || given.data != nullptr);
+}
+
+KnownTensor KnownTensor::Of(const Tensor& tensor) {
+  return {tensor.dtype, tensor.shape.numbers(), BytesOf(tensor).value_or(0)};
 }
 
 Status CheckCounts(const Graph& graph, const RunRequest& request) {
@@ -36,7 +39,6 @@ Status CheckCounts(const Graph& graph, const RunRequest& request) {
                   fmt::format("the run has {} outputs, the graph {}", request.outputs.size(), graph.results.size()),
                   "pass one tensor for each result of the graph");
   }
-  for (size_t i = 0; i < request.inputs.size(); ++i) REPRISE_RETURN_IF_ERROR(CheckInput(graph, i, request.inputs[i]));
   return {};
 }
 
@@ -104,6 +106,28 @@ Status PlaceOutput(const Graph& graph, size_t index, const Tensor& known, RunTen
   return Error(kOutOfDeviceMemory, fmt::format("the allocator has no {} bytes for output {}", *needed, index))
       .Culprit(fmt::format("graph {}", graph.name))
       .Hint("free device memory");
+}
+
+bool AreOutputsApart(std::span<const RunTensor> inputs, std::span<const RunTensor> outputs,
+                     std::span<const KnownTensor> known_inputs, std::span<const KnownTensor> known_outputs) {
+  constexpr size_t kMostPairs = 4096;
+  if ((inputs.size() + outputs.size()) * outputs.size() > kMostPairs) return false;
+  const auto overlaps = [](const RunTensor& a, uint64_t a_bytes, uintptr_t begin, uintptr_t end) {
+    const auto at = reinterpret_cast<uintptr_t>(a.data);
+    return !a.on_host && a_bytes != 0 && at < end && begin < at + a_bytes;
+  };
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto begin = reinterpret_cast<uintptr_t>(outputs[i].data);
+    const uintptr_t end = begin + known_outputs[i].bytes;
+    if (begin == end) continue;
+    for (size_t j = 0; j < inputs.size(); ++j) {
+      if (overlaps(inputs[j], known_inputs[j].bytes, begin, end)) return false;
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (overlaps(outputs[j], known_outputs[j].bytes, begin, end)) return false;
+    }
+  }
+  return true;
 }
 
 std::vector<size_t> OverlappingOutputs(std::span<const RunTensor> inputs, std::span<const RunTensor> outputs,

@@ -46,8 +46,8 @@ struct StagePlan {
 ///      lists are those of the stage, of which `inputs` are the Data nodes.
 StatusOr<std::unique_ptr<StagePlan>> PlanStage(Graph graph, const CompileOptions& options);
 
-/// Whether a node can be part of a program: its shapes are known, and so are the values that decide them, and it is none
-/// of the program's own.
+/// Whether a node can be part of a program: its shapes are known, and so are the values that decide them, and it is
+/// none of the program's own.
 bool IsReady(const Graph& graph, NodeId node);
 
 }  // namespace reprise::compiler

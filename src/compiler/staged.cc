@@ -145,8 +145,8 @@ class StagedRun {
     if (request_.features == nullptr || stream_.sink() != nullptr) return AllocateOwn(bytes);
     void* const block = request_.features->Allocate(bytes);
     if (block == nullptr) {
-      return Error(kOutOfDeviceMemory, fmt::format("the allocator has no {} bytes for values of graph {}", bytes,
-                                                   graph_.name))
+      return Error(kOutOfDeviceMemory,
+                   fmt::format("the allocator has no {} bytes for values of graph {}", bytes, graph_.name))
           .Culprit("the allocator of the stream")
           .Hint("let it give memory, or free what is not needed");
     }
@@ -239,9 +239,10 @@ class StagedRun {
       bases[kConstantRegion] = planned.constants.data();
     }
     // A captured run may outlive the plan's place among those that are kept.
-    std::vector<std::unique_ptr<Program::Keep>> keeps;
-    keeps.push_back(std::make_unique<KeptPlan>(plans_.back()));
-    return program.Submit(stream_, std::move(bases), std::move(keeps));
+    Program::RunOwner run = program.NewRun();
+    run->bindings.bases = std::move(bases);
+    run->keeps.push_back(std::make_unique<KeptPlan>(plans_.back()));
+    return program.Submit(stream_, std::move(run));
   }
 
   // The result of the graph that a value of a stage is.
@@ -502,15 +503,16 @@ class StagedExecutable final : public Executable {
   std::span<const std::pair<uint32_t, uint32_t>> shared() const override { return {}; }
   std::span<const LogicalStream> logical_streams() const override { return streams_.streams; }
   size_t events() const override { return 0; }
-  ShapeCache shape_cache() const {
-    return {counts_.hits.load(), counts_.misses.load(), counts_.evictions.load()};
-  }
+  ShapeCache shape_cache() const { return {counts_.hits.load(), counts_.misses.load(), counts_.evictions.load()}; }
   Status SetConstants(void*, uint64_t) override { return NotStatic("constants"); }
   Status SetFeatures(void*, uint64_t) override { return NotStatic("features"); }
   Status SetFixedFeatures(void*, uint64_t) override { return NotStatic("fixed features"); }
 
   Status Run(runtime::Stream& stream, const RunRequest& request) override {
     REPRISE_RETURN_IF_ERROR(CheckCounts(graph_, request));
+    for (size_t i = 0; i < request.inputs.size(); ++i) {
+      REPRISE_RETURN_IF_ERROR(CheckInput(graph_, i, request.inputs[i]));
+    }
     std::vector<RunTensor> inputs(request.inputs.begin(), request.inputs.end());
     for (RunTensor& input : inputs) input.bytes = NeededBytes(input);  // blocks may be larger
     {

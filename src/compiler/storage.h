@@ -2,8 +2,8 @@
 //
 // Storages: the pieces of memory that a lowered graph works on, before and after they have places.
 //
-// Lowering gives each storage an address that nothing lies at, and writes tasks over such addresses. The memory plan then
-// gives each storage a place: an offset in one of the regions. Program turns addresses into places.
+// Lowering gives each storage an address that nothing lies at, and writes tasks over such addresses. The memory plan
+// then gives each storage a place: an offset in one of the regions. Program turns addresses into places.
 #pragma once
 
 #include <cstdint>
@@ -112,5 +112,6 @@ Status ValidateMemory(const Lowered& lowered, const MemoryNeeds& needs);
 
 /// How large a tensor is; nothing where its shape or type is not known.
 std::optional<uint64_t> BytesOf(const Tensor& tensor);
+std::optional<uint64_t> BytesOf(int32_t dtype, std::span<const int64_t> dims);
 
 }  // namespace reprise::compiler

@@ -105,6 +105,12 @@ class Tuner {
     return trial;
   }
 
+  Status Submit(const Trial& trial) {
+    Program::RunOwner run = trial.program->NewRun();
+    run->bindings.bases = trial.bases;
+    return trial.program->Submit(stream_, std::move(run));
+  }
+
   // Whether to go on with the next set of candidates.
   bool Begin(const std::string& what) {
     if (tune_options_.progress && !tune_options_.progress(done_, total_, what)) report_.is_complete = false;
@@ -118,8 +124,8 @@ class Tuner {
   }
 
   // The least time of one call, in us.
-  template <class Submit>
-  StatusOr<double> Measure(const std::string& key, const std::string& choice, Submit submit) {
+  template <class Call>
+  StatusOr<double> Measure(const std::string& key, const std::string& choice, Call submit) {
     if (tune_options_.measure) return tune_options_.measure(key, choice);
     double best = 0;
     int calls = 1;
@@ -141,9 +147,7 @@ class Tuner {
   Status TuneFusions(const std::vector<const Pass*>& fusions, Trial& whole) {
     if (fusions.empty()) return {};
     const uint64_t hash = HashOf(ToText(graph_));
-    const auto run = [this](Trial& trial) {
-      return [this, &trial] { return trial.program->Submit(stream_, trial.bases, {}); };
-    };
+    const auto run = [this](Trial& trial) { return [this, &trial] { return Submit(trial); }; };
     for (const Pass* pass : fusions) {
       const std::string key = FusionKey(hash, pass->name);
       if (bank_.Find(key)) {
@@ -188,7 +192,7 @@ class Tuner {
     CompileOptions apart = options_;
     apart.reuses_memory = false;
     REPRISE_ASSIGN_OR_RETURN(Trial trial, MakeTrial(graph, apart));
-    REPRISE_RETURN_IF_ERROR(trial.program->Submit(stream_, trial.bases, {}));
+    REPRISE_RETURN_IF_ERROR(Submit(trial));
     REPRISE_RETURN_IF_ERROR(stream_.Synchronize(runtime::DeadlineAfterMs(-1)));
     for (const Candidate& candidate : candidates) {
       if (bank_.Find(candidate.key)) {

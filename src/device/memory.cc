@@ -113,7 +113,10 @@ uint64_t MemoryRegistry::total_bytes() {
   return total;
 }
 
-void MemoryRegistry::Insert(const MemoryRange& range) { ranges_.emplace(range.begin, range); }
+void MemoryRegistry::Insert(const MemoryRange& range) {
+  NoteChange();
+  ranges_.emplace(range.begin, range);
+}
 
 // Of what is new, under the lock.
 void MemoryRegistry::Checked(const MemoryRange& range) {
@@ -262,6 +265,7 @@ void MemoryRegistry::RemoveMapped(uintptr_t begin) noexcept {
   if (it == ranges_.end() || it->second.origin != MemoryOrigin::kMapped) return;
   RememberFreed(it->second);
   ForgetMapped(it->second);
+  NoteChange();
   ranges_.erase(it);
 }
 
@@ -328,6 +332,7 @@ Status MemoryRegistry::UnmapForeign(void* pointer) {
   if (const auto range = ranges_.find(it->first); range != ranges_.end()) {
     RememberFreed(range->second);
     whole.device = range->second.device;
+    NoteChange();
     ranges_.erase(range);
   }
   whole.begin = it->second.begin;
@@ -370,6 +375,7 @@ Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled, Users u
     RememberFreed(range);
     if (range.managed) ManagedMemory::Get().Forget(range.begin);
     if (kind == MemoryKind::kPinnedHost) ForgetMapped(range);
+    NoteChange();
     ranges_.erase(it);
     callers_.erase(range.begin);
     NoteCheckedFree(range);
@@ -446,6 +452,7 @@ Status MemoryRegistry::Register(int device, void* pointer, uint64_t bytes, Regis
     in_the_way.push_back(other);
   }
   for (MemoryRange other : in_the_way) {
+    NoteChange();
     ranges_.erase(other.begin);
     const uintptr_t other_end = other.named_begin >= end ? other.end() : std::min(other.end(), begin);
     other.begin = other.named_begin >= end ? std::max(other.begin, end) : other.begin;
@@ -481,6 +488,7 @@ Status MemoryRegistry::Unregister(void* pointer) {
   }
   RememberFreed(*found);
   ForgetMapped(*found);
+  NoteChange();
   ranges_.erase(found->begin);
   return {};
 }
@@ -638,6 +646,7 @@ size_t MemoryRegistry::FreeAllOfDevice(int device, Users users) {
         if (it->second.managed) ManagedMemory::Get().Forget(it->first);
         callers_.erase(it->first);
         NoteCheckedFree(it->second);
+        NoteChange();
         it = ranges_.erase(it);
       } else {
         ++it;

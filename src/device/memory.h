@@ -130,6 +130,8 @@ class MemoryRegistry {
 
   /// The range that contains the address.
   std::optional<MemoryRange> Find(const void* pointer) const;
+  /// Rises before a range comes or goes: what Find said after a look at this number holds while the number stays.
+  uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
 
   /// As Find, for handlers of signals: waits for nobody.
   enum class Found : uint8_t { kNo, kYes, kBusy };
@@ -164,6 +166,7 @@ class MemoryRegistry {
 
  private:
   void Insert(const MemoryRange& range);
+  void NoteChange() noexcept { changes_.fetch_add(1, std::memory_order_acq_rel); }
   const MemoryRange* FindLocked(uintptr_t address) const;
   Status MapAgain(const MemoryRange& range, uintptr_t begin, uint64_t bytes);
   void ForgetMapped(const MemoryRange& range) noexcept;
@@ -187,6 +190,7 @@ class MemoryRegistry {
   uint32_t watchers_ = 0;
   std::deque<FreedRange> freed_;
   std::atomic<uint64_t> freed_count_{0};
+  std::atomic<uint64_t> changes_{0};
   std::array<uint64_t, kMaxDevices> used_{};
   std::array<uint64_t, kMaxDevices> peak_{};
 };

@@ -21,7 +21,7 @@
 
 namespace reprise::device {
 
-enum class ShareKind : uint32_t { kNone, kNotify, kMemory, kPhysical, kEvent };
+enum class ShareKind : uint32_t { kNone, kNotify, kMemory, kPhysical, kEvent, kCollective };
 
 /// Names an offer. Printable form: at most 64 characters. Packed form: 64 bits, never 0.
 struct ShareKey {

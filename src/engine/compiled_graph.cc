@@ -9,6 +9,7 @@
 
 #include "compiler/dump/dump.h"
 #include "compiler/passes/switches.h"
+#include "compiler/storage.h"
 #include "engine/banks.h"
 #include "engine/compile_cache.h"
 #include "engine/fusion_results.h"
@@ -224,7 +225,20 @@ Status CompiledGraph::Add(const std::vector<opdef::Shape>& shapes) {
                   options_.Is("ge.exportCompileStat", "2"));
     }
   }
-  Variant variant{shapes, std::move(made).value(), 0};
+  Variant variant{shapes, {}, {}, std::move(made).value(), 0};
+  for (const compiler::Tensor& result : variant.executable->results()) {
+    variant.result_bytes.push_back(compiler::BytesOf(result));
+  }
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    Variant::Known& known = variant.known.emplace_back();
+    known.dtype = InputOf(source_, i).dtype;
+    known.has_sizes = shapes[i].is_static();
+    if (!known.has_sizes) continue;
+    known.sizes = shapes[i].numbers();
+    compiler::Tensor tensor = InputOf(source_, i);
+    tensor.shape = shapes[i];
+    known.bytes = compiler::BytesOf(tensor).value_or(0);
+  }
   if (!variants_.empty() && variants_.front().executable->is_static()) {
     const Variant& last = variants_.back();
     variant.constants_at = last.constants_at + last.executable->needs().constants;
@@ -268,7 +282,7 @@ Status CompiledGraph::AddGears(const std::vector<opdef::Shape>& shapes) {
 }
 
 StatusOr<Variant*> CompiledGraph::Choose(std::span<const InputMeta> inputs) {
-  if (!has_gears_ && !is_specialised_) return &variants_.front();
+  if (Variant* const only = only_variant()) return only;
   for (Variant& variant : variants_) {
     bool fits = true;
     for (size_t i = 0; i < inputs.size() && fits; ++i) fits = Fits(variant.inputs[i], inputs[i].shape);

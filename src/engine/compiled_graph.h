@@ -30,7 +30,17 @@ struct InputMeta {
 
 /// An executable, and for which sizes of inputs it is.
 struct Variant {
+  /// What an input is, ready to be compared.
+  struct Known {
+    int32_t dtype = -1;
+    bool has_sizes = false;
+    std::vector<int64_t> sizes;
+    uint64_t bytes = 0;
+  };
+
   std::vector<opdef::Shape> inputs;
+  std::vector<Known> known;                           ///< the same
+  std::vector<std::optional<uint64_t>> result_bytes;  ///< of results whose sizes are known
   std::shared_ptr<compiler::Executable> executable;
   uint64_t constants_at = 0;  ///< offset in the region of constants, which all variants share
 };
@@ -62,6 +72,8 @@ class CompiledGraph {
                                         std::span<const InputMeta> inputs);
 
   const Summary& summary() const { return summary_; }
+  /// The variant of every run; null where the inputs decide.
+  Variant* only_variant() { return has_gears_ || is_specialised_ ? nullptr : &variants_.front(); }
   /// Inputs behind those of the program, and results behind its own.
   const GraphState& state() const { return state_; }
   const compiler::CompileOptions& compile_options() const { return compile_options_; }

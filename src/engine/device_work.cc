@@ -95,9 +95,16 @@ StatusOr<runtime::Stream*> FindStream(void* handle) {
   return runtime::FindObject(runtime::Streams(), handle, "stream");
 }
 
-bool IsDeviceMemory(const void* address) {
-  const auto range = device::MemoryRegistry::Get().Find(address);
-  return range && !range->is_host();
+bool KnownPlace::IsDeviceMemory(const void* address) {
+  const device::MemoryRegistry& registry = device::MemoryRegistry::Get();
+  const uint64_t changes = registry.changes();
+  if (address == address_ && changes == changes_) [[likely]]
+    return is_device_;
+  const auto range = registry.Find(address);
+  address_ = address;
+  changes_ = changes;
+  is_device_ = range && !range->is_host();
+  return is_device_;
 }
 
 void WaitForStream(void* handle) {

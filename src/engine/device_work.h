@@ -43,8 +43,17 @@ void ReleaseDevices();
 
 /// The stream of a handle; null: the default stream of the current context.
 StatusOr<runtime::Stream*> FindStream(void* handle);
-/// Whether the address is memory of a device, as far as it can be told.
-bool IsDeviceMemory(const void* address);
+/// Whether an address is memory of a device, as far as it can be told; told again without a look while it is the same
+/// address and no memory comes or goes. Threads: thread-compatible.
+class KnownPlace {
+ public:
+  bool IsDeviceMemory(const void* address);
+
+ private:
+  const void* address_ = nullptr;
+  uint64_t changes_ = UINT64_MAX;
+  bool is_device_ = false;
+};
 /// Waits for a stream, if it is still there.
 void WaitForStream(void* handle);
 

@@ -61,7 +61,9 @@ bool EachNumber(const DumpedValue& value, const std::function<void(double)>& vis
   switch (static_cast<DType>(value.dtype)) {
     case DType::kFloat: Each<float>(value, plain); return true;
     case DType::kDouble: Each<double>(value, plain); return true;
-    case DType::kFloat16: Each<uint16_t>(value, [&](uint16_t bits) { visit(kernels::HalfBitsToFloat(bits)); }); return true;
+    case DType::kFloat16:
+      Each<uint16_t>(value, [&](uint16_t bits) { visit(kernels::HalfBitsToFloat(bits)); });
+      return true;
     case DType::kBFloat16: Each<uint16_t>(value, [&](uint16_t bits) { visit(WidenBfloat16(bits)); }); return true;
     case DType::kInt8: Each<int8_t>(value, plain); return true;
     case DType::kInt16: Each<int16_t>(value, plain); return true;
@@ -124,9 +126,9 @@ std::string StatisticsOf(const DumpedValue& value) {
     least = std::min(least, number);
     sum += number;
   });
-  std::string line = fmt::format("{},{},{},{},{},{},\"[{}]\"", value.type, value.node,
-                                 value.is_input ? "Input" : "Output", value.index, value.bytes,
-                                 opdef::TypeName(value.dtype), fmt::join(value.shape, ", "));
+  std::string line =
+      fmt::format("{},{},{},{},{},{},\"[{}]\"", value.type, value.node, value.is_input ? "Input" : "Output",
+                  value.index, value.bytes, opdef::TypeName(value.dtype), fmt::join(value.shape, ", "));
   if (!is_number) return line + ",,,,,,\n";
   if (count == nans) return line + fmt::format(",{},nan,nan,nan,{},0\n", count, nans);
   const double average = sum / static_cast<double>(count - nans);

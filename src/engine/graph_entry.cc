@@ -171,7 +171,11 @@ Status GraphEntry::Load(const OptionMap& options, void* stream, const AllocatorP
         .Hint("freeze only inputs whose sizes are known");
   }
   REPRISE_RETURN_IF_ERROR(TakeRegions(stream, allocator));
-  frozen_ = std::move(frozen);
+  frozen_.clear();
+  for (auto& [index, input] : frozen) {
+    if (index >= frozen_.size()) frozen_.resize(index + 1);
+    frozen_[index] = input;
+  }
   host_inputs_ = std::move(hosts);
   MutexLock lock(mutex_);
   is_loaded_ = true;

@@ -120,10 +120,10 @@ class GraphEntry : public std::enable_shared_from_this<GraphEntry> {
     std::vector<DumpedValue> values;
   };
   StatusOr<Dumping> BeginDump(const CompiledGraph& compiled, const Variant& variant, runtime::Stream& stream);
-  StatusOr<std::vector<compiler::RunTensor>> PrepareInputs(const Variant& variant, std::span<const InputTensor> inputs,
-                                                           bool host_anywhere);
-  StatusOr<std::vector<compiler::RunTensor>> PrepareOutputs(const compiler::Executable& executable,
-                                                            std::span<const OutputTensor> outputs) const;
+  Status PrepareInputs(const Variant& variant, std::span<const InputTensor> inputs, bool host_anywhere);
+  Status CheckSizes(const Variant::Known& known, size_t i, const InputTensor& given,
+                    const compiler::RunTensor& tensor) const;
+  Status PrepareOutputs(const Variant& variant, size_t results, std::span<const OutputTensor> outputs);
   /// Memory between the nodes of a static graph, while the run is queued; null where the graph has its own.
   StatusOr<std::unique_ptr<SharedFeatures::Lease>> LeaseFeatures(compiler::Executable& executable,
                                                                  runtime::Stream& stream);
@@ -153,11 +153,15 @@ class GraphEntry : public std::enable_shared_from_this<GraphEntry> {
   void* const_base_ = nullptr;
   void* feature_base_ = nullptr;
   uint64_t feature_bytes_ = 0;
-  std::vector<Memory> regions_;              ///< of the external allocator
-  std::vector<std::shared_ptr<void>> kept_;  ///< what queued runs may still use
-  std::map<uint32_t, FrozenInput> frozen_;
+  std::vector<Memory> regions_;                     ///< of the external allocator
+  std::vector<std::shared_ptr<void>> kept_;         ///< what queued runs may still use
+  std::vector<std::optional<FrozenInput>> frozen_;  ///< by input; shorter where the rest is not frozen
   std::vector<uint32_t> host_inputs_;
   std::set<void*> streams_;  ///< on which it ran
+  // Of the run that is prepared; kept for their memory.
+  std::vector<compiler::RunTensor> sources_;
+  std::vector<compiler::RunTensor> targets_;
+  std::vector<KnownPlace> places_;  ///< by input
 };
 
 }  // namespace reprise::engine

@@ -10,45 +10,48 @@
 #include "engine/graph_entry.h"
 #include "engine/numbers.h"
 #include "engine/warnings.h"
-#include "opdef/graph_op.h"
 #include "runtime/stream.h"
 
 namespace reprise::engine {
 namespace {
 
-// Nothing where a size is below 0, or the bytes are more than 63 bits count.
-std::optional<uint64_t> BytesOf(int32_t dtype, const std::vector<int64_t>& shape) {
-  compiler::Tensor tensor;
-  tensor.dtype = dtype;
-  tensor.shape = opdef::Shape::Of(shape);
-  return compiler::BytesOf(tensor);
-}
-
-// Outputs without memory, from the allocator of the stream.
+// Outputs without memory, from the allocator of the stream. The outputs own it from then on; results that the program
+// does not see come from the caching allocator.
 class Outputs final : public compiler::OutputAllocator {
  public:
-  /// The first `visible` results are the program's; others come from the caching allocator.
-  Outputs(const AllocatorPtr& allocator, void* stream, size_t count, size_t visible)
-      : allocator_(allocator), stream_(stream), taken_(count), visible_(visible) {}
+  Outputs(const AllocatorPtr& allocator, void* stream, std::vector<OutputTensor>& outputs)
+      : allocator_(allocator), stream_(stream), outputs_(outputs) {}
 
   void* Allocate(size_t index, uint64_t bytes) override {
-    StatusOr<Memory> memory = TakeMemory(index < visible_ ? allocator_ : nullptr, std::max<uint64_t>(bytes, 1), stream_);
+    const bool is_visible = index < outputs_.size();
+    StatusOr<Memory> memory = TakeMemory(is_visible ? allocator_ : nullptr, std::max<uint64_t>(bytes, 1), stream_);
     if (!memory.ok()) {
       failure_ = std::move(memory).status();
       return nullptr;
     }
-    taken_[index] = std::move(memory).value();
-    return taken_[index].address;
+    void* const address = memory->address;
+    if (is_visible) {
+      outputs_[index].owner = std::move(memory->owner);
+      return address;
+    }
+    const size_t number = index - outputs_.size();
+    if (number >= hidden_.size()) hidden_.resize(number + 1);
+    hidden_[number] = *std::move(memory);
+    return address;
   }
-  std::vector<Memory>& taken() { return taken_; }
+  /// Memory of a result that the program does not see.
+  Memory TakeHidden(size_t index) {
+    const size_t number = index - outputs_.size();
+    return number < hidden_.size() ? std::move(hidden_[number]) : Memory{};
+  }
   /// Why there was no memory; ok when there was.
   Status TakeFailure() { return std::move(failure_); }
 
  private:
   const AllocatorPtr& allocator_;
   void* const stream_;
-  std::vector<Memory> taken_;
-  const size_t visible_;
+  std::vector<OutputTensor>& outputs_;
+  std::vector<Memory> hidden_;
   Status failure_;
 };
 
@@ -89,57 +92,85 @@ Status WrongCount(int number, const std::string& name, const char* what, size_t 
 
 }  // namespace
 
-StatusOr<std::vector<compiler::RunTensor>> GraphEntry::PrepareInputs(const Variant& variant,
-                                                                     std::span<const InputTensor> inputs,
-                                                                     bool host_anywhere) {
+// An input whose sizes are known. Only the bytes count: programs do not always set shapes anew, and give [1] for a
+// scalar.
+Status GraphEntry::CheckSizes(const Variant::Known& known, size_t i, const InputTensor& given,
+                              const compiler::RunTensor& tensor) const {
+  const uint64_t needed = compiler::BytesOf(tensor.dtype, known.sizes).value_or(0);
+  if (tensor.bytes < needed) {
+    return Fail(kParamInvalid, kTooSmall,
+                fmt::format("input {} has {} bytes and the shape [{}], {} needs {} bytes for [{}]", i, tensor.bytes,
+                            fmt::join(given.meta.shape, ", "), Name(), needed, fmt::join(known.sizes, ", ")))
+        .Culprit(fmt::format("input {}", i))
+        .Hint("give a tensor as large as the graph's input");
+  }
+  if (given.meta.shape.empty() || compiler::BytesOf(tensor.dtype, given.meta.shape) == needed) return {};
+  return Fail(kParamInvalid, kBadInput,
+              fmt::format("input {} has the shape [{}], {} was compiled for [{}]", i, fmt::join(given.meta.shape, ", "),
+                          Name(), fmt::join(known.sizes, ", ")))
+      .Culprit(fmt::format("input {}", i))
+      .Hint("give a tensor of that shape, or compile the graph with -1 where sizes differ");
+}
+
+Status GraphEntry::PrepareInputs(const Variant& variant, std::span<const InputTensor> inputs, bool host_anywhere) {
   const bool is_static = variant.executable->is_static();
-  std::vector<compiler::RunTensor> tensors;
+  sources_.resize(inputs.size());
+  places_.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     const InputTensor& given = inputs[i];
-    const compiler::Tensor& wanted = graph_->at(graph_->inputs[i]).outputs[0].tensor;
-    compiler::RunTensor tensor{given.data, given.bytes, given.meta.dtype, given.meta.shape, false};
-    const auto frozen = frozen_.find(static_cast<uint32_t>(i));
-    if (frozen != frozen_.end()) {
-      if (frozen->second.address == nullptr) frozen->second = {given.data, given.bytes};
-      tensor.data = frozen->second.address;
-      tensor.bytes = frozen->second.bytes;
+    const Variant::Known& known = variant.known[i];
+    compiler::RunTensor& tensor = sources_[i];
+    tensor.data = given.data;
+    tensor.bytes = given.bytes;
+    if (i < frozen_.size() && frozen_[i]) {
+      if (frozen_[i]->address == nullptr) frozen_[i] = {given.data, given.bytes};
+      tensor.data = frozen_[i]->address;
+      tensor.bytes = frozen_[i]->bytes;
     }
-    if (tensor.dtype < 0) tensor.dtype = wanted.dtype;
-    if (variant.inputs[i].is_static()) {
-      // Only the bytes count: programs do not always set shapes anew, and give [1] for a scalar.
-      const std::vector<int64_t> sizes = variant.inputs[i].numbers();
-      const uint64_t needed = BytesOf(tensor.dtype, sizes).value_or(0);
-      if (tensor.bytes < needed) {
-        return Fail(kParamInvalid, kTooSmall,
-                    fmt::format("input {} has {} bytes and the shape [{}], {} needs {} bytes for [{}]", i, tensor.bytes,
-                                fmt::join(given.meta.shape, ", "), Name(), needed, fmt::join(sizes, ", ")))
-            .Culprit(fmt::format("input {}", i))
-            .Hint("give a tensor as large as the graph's input");
-      }
-      if (!given.meta.shape.empty() && BytesOf(tensor.dtype, given.meta.shape) != needed) {
-        return Fail(kParamInvalid, kBadInput,
-                    fmt::format("input {} has the shape [{}], {} was compiled for [{}]", i,
-                                fmt::join(given.meta.shape, ", "), Name(), fmt::join(sizes, ", ")))
-            .Culprit(fmt::format("input {}", i))
-            .Hint("give a tensor of that shape, or compile the graph with -1 where sizes differ");
-      }
-      tensor.shape = sizes;
+    tensor.dtype = given.meta.dtype >= 0 ? given.meta.dtype : known.dtype;
+    if (known.has_sizes) {
+      const bool is_usual =
+          tensor.dtype == known.dtype && tensor.bytes >= known.bytes && given.meta.shape == known.sizes;
+      if (!is_usual) REPRISE_RETURN_IF_ERROR(CheckSizes(known, i, given, tensor));
+      tensor.shape = known.sizes;
+    } else {
+      tensor.shape = given.meta.shape;
     }
     if (tensor.data == nullptr && tensor.bytes > 0) {
       return Fail(kParamInvalid, kNullValue, fmt::format("input {} has {} bytes, but no address", i, tensor.bytes))
           .Culprit(fmt::format("input {}", i))
           .Hint("give it memory");
     }
-    tensor.on_host = tensor.bytes > 0 && !IsDeviceMemory(tensor.data);
+    tensor.on_host = tensor.bytes > 0 && !places_[i].IsDeviceMemory(tensor.data);
     if (tensor.on_host && is_static && !host_anywhere &&
         std::ranges::count(host_inputs_, static_cast<uint32_t>(i)) == 0) {
       return Fail(kParamInvalid, kBadInput, fmt::format("input {} is in memory of the host", i))
           .Culprit(fmt::format("input {} at {}", i, fmt::ptr(tensor.data)))
           .Hint("copy it to the device, or name it in ge.exec.hostInputIndexes of LoadGraph");
     }
-    tensors.push_back(std::move(tensor));
   }
-  return tensors;
+  return {};
+}
+
+// Memory of the caller, held against what is written there; none for results that it does not see.
+Status GraphEntry::PrepareOutputs(const Variant& variant, size_t results, std::span<const OutputTensor> outputs) {
+  targets_.resize(results);
+  for (size_t i = outputs.size(); i < results; ++i) targets_[i] = {};
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const OutputTensor& given = outputs[i];
+    compiler::RunTensor& target = targets_[i];
+    target.data = given.data;
+    target.bytes = given.bytes;
+    target.dtype = -1;
+    target.shape.clear();
+    const uint64_t needed = variant.result_bytes[i].value_or(0);
+    if (given.data == nullptr || given.bytes >= needed) continue;
+    return Fail(kParamInvalid, kTooSmall,
+                fmt::format("output {} has {} bytes, {} writes {}", i, given.bytes, Name(), needed))
+        .Culprit(fmt::format("output {} at {}", i, fmt::ptr(given.data)))
+        .Hint("give a larger buffer, or none");
+  }
+  return {};
 }
 
 StatusOr<GraphEntry::Dumping> GraphEntry::BeginDump(const CompiledGraph& compiled, const Variant& variant,
@@ -165,73 +196,61 @@ Status GraphEntry::Run(runtime::Stream& stream, std::span<const InputTensor> inp
   if (inputs.size() != graph_->inputs.size()) {
     return WrongCount(kParamInvalid, Name(), "inputs", inputs.size(), graph_->inputs.size());
   }
-  std::vector<InputMeta> metas;
-  for (const InputTensor& input : inputs) metas.push_back(input.meta);
-  REPRISE_ASSIGN_OR_RETURN(Variant * variant, compiled->Choose(metas));
+  Variant* variant = compiled->only_variant();
+  if (variant == nullptr) {
+    std::vector<InputMeta> metas;
+    for (const InputTensor& input : inputs) metas.push_back(input.meta);
+    REPRISE_ASSIGN_OR_RETURN(variant, compiled->Choose(metas));
+  }
   REPRISE_ASSIGN_OR_RETURN(Dumping dumping, BeginDump(*compiled, *variant, stream));
   compiler::Executable& executable = *dumping.executable;
-  const auto results = executable.results();
-  const size_t wanted = results.size() - compiled->state().collected.size() - dumping.values.size();
+  const size_t results = executable.results().size();
+  const size_t wanted = results - compiled->state().collected.size() - dumping.values.size();
   if (outputs.empty()) outputs.resize(wanted);
   if (outputs.size() != wanted) {
     return WrongCount(kGraphGetInOutFailed, Name(), "outputs", outputs.size(), wanted);
   }
-  REPRISE_ASSIGN_OR_RETURN(std::vector<compiler::RunTensor> sources, PrepareInputs(*variant, inputs, host_anywhere));
+  REPRISE_RETURN_IF_ERROR(PrepareInputs(*variant, inputs, host_anywhere));
   for (const VariableUse& use : compiled->state().variables) {
     REPRISE_ASSIGN_OR_RETURN(const Variables::Value value, site_.variables->Use(use, stream.handle()));
-    sources.push_back({value.data, value.bytes, value.dtype, value.shape, false});
+    sources_.push_back({value.data, value.bytes, value.dtype, value.shape, false});
   }
-  REPRISE_ASSIGN_OR_RETURN(std::vector<compiler::RunTensor> targets, PrepareOutputs(executable, outputs));
+  REPRISE_RETURN_IF_ERROR(PrepareOutputs(*variant, results, outputs));
   REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<SharedFeatures::Lease> lease, LeaseFeatures(executable, stream));
-  Outputs taken(allocator, stream.handle(), results.size(), wanted);
+  Outputs taken(allocator, stream.handle(), outputs);
   streams_.insert(stream.handle());
   Status status =
-      executable.Run(stream, {sources, targets, &taken, FeaturesOf(executable, allocator, stream.handle())});
+      executable.Run(stream, {sources_, targets_, &taken, FeaturesOf(executable, allocator, stream.handle())});
   if (!status.ok()) {
+    for (OutputTensor& output : outputs) {
+      if (output.data == nullptr) output.owner.reset();
+    }
     Status reason = taken.TakeFailure();
     return As(kParamInvalid, kBadInput, reason.ok() ? std::move(status) : std::move(reason));
   }
   const auto fill = [&](OutputTensor& output, size_t i) {
-    output.dtype = targets[i].dtype;
-    output.shape = std::move(targets[i].shape);
+    output.dtype = targets_[i].dtype;
+    output.shape = targets_[i].shape;
     if (output.data != nullptr) return;
-    output.data = targets[i].data;
-    output.bytes = BytesOf(output.dtype, output.shape).value_or(0);
-    output.owner = std::move(taken.taken()[i].owner);
+    output.data = targets_[i].data;
+    output.bytes = compiler::BytesOf(output.dtype, output.shape).value_or(0);
   };
   for (size_t i = 0; i < wanted; ++i) fill(outputs[i], i);
-  const size_t first_dumped = results.size() - dumping.values.size();
-  for (size_t i = wanted; i < first_dumped && collected != nullptr; ++i) fill(collected->emplace_back(), i);
+  const size_t first_dumped = results - dumping.values.size();
+  for (size_t i = wanted; i < first_dumped && collected != nullptr; ++i) {
+    OutputTensor& output = collected->emplace_back();
+    fill(output, i);
+    output.owner = taken.TakeHidden(i).owner;
+  }
   if (dumping.values.empty()) return {};
   for (size_t i = 0; i < dumping.values.size(); ++i) {
     DumpedValue& value = dumping.values[i];
-    value.dtype = targets[first_dumped + i].dtype;
-    value.shape = targets[first_dumped + i].shape;
-    value.bytes = BytesOf(value.dtype, value.shape).value_or(0);
-    value.memory = std::move(taken.taken()[first_dumped + i]);
+    value.dtype = targets_[first_dumped + i].dtype;
+    value.shape = targets_[first_dumped + i].shape;
+    value.bytes = compiler::BytesOf(value.dtype, value.shape).value_or(0);
+    value.memory = taken.TakeHidden(first_dumped + i);
   }
   return dump_->Write(stream, compiled->summary().name, std::move(dumping.values));
-}
-
-// Memory of the caller, held against what is written there; none for results that it does not see.
-StatusOr<std::vector<compiler::RunTensor>> GraphEntry::PrepareOutputs(const compiler::Executable& executable,
-                                                                      std::span<const OutputTensor> outputs) const {
-  const auto results = executable.results();
-  std::vector<compiler::RunTensor> targets(results.size());
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const OutputTensor& given = outputs[i];
-    if (given.data != nullptr && results[i].shape.is_static()) {
-      const uint64_t needed = compiler::BytesOf(results[i]).value_or(0);
-      if (given.bytes < needed) {
-        return Fail(kParamInvalid, kTooSmall,
-                    fmt::format("output {} has {} bytes, {} writes {}", i, given.bytes, Name(), needed))
-            .Culprit(fmt::format("output {} at {}", i, fmt::ptr(given.data)))
-            .Hint("give a larger buffer, or none");
-      }
-    }
-    targets[i] = {given.data, given.bytes, -1, {}, false};
-  }
-  return targets;
 }
 
 StatusOr<std::unique_ptr<SharedFeatures::Lease>> GraphEntry::LeaseFeatures(compiler::Executable& executable,

@@ -54,8 +54,8 @@ class Variables {
     uint64_t bytes = 0;
     void* data = nullptr;
   };
-  /// The memory of a variable, for work on a stream; zeros from the first use on. kParamInvalid where the session has another
-  /// variable of that name.
+  /// The memory of a variable, for work on a stream; zeros from the first use on. kParamInvalid where the session has
+  /// another variable of that name.
   StatusOr<Value> Use(const VariableUse& use, void* stream);
   /// What is there when all work that used variables is done. kParamInvalid for a name that there is not.
   StatusOr<std::vector<Value>> Read(std::span<const std::string> names);

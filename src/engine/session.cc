@@ -121,8 +121,9 @@ Status Session::AddGraph(uint32_t graph, std::shared_ptr<compiler::Graph> model,
         .Culprit(fmt::format("graph_id {}", graph))
         .Hint("add a copy of it: AddGraphWithCopy");
   }
-  graphs_[graph] = std::make_shared<GraphEntry>(CompileSite{id_, graph, weight_folder_, variables_, shared_features_, device_}, std::move(model),
-                                                std::move(identity), std::move(set));
+  graphs_[graph] =
+      std::make_shared<GraphEntry>(CompileSite{id_, graph, weight_folder_, variables_, shared_features_, device_},
+                                   std::move(model), std::move(identity), std::move(set));
   return {};
 }
 
@@ -289,7 +290,8 @@ Status Session::RegisterCallback(const std::string& key, Collect callback) {
         .Culprit("parameter key")
         .Hint("register for the operators Summary or Save");
   }
-  if (!callback) return Fail(kParamInvalid, kNullValue, "callback is null").Culprit("parameter callback").Hint("give one");
+  if (!callback)
+    return Fail(kParamInvalid, kNullValue, "callback is null").Culprit("parameter callback").Hint("give one");
   MutexLock lock(mutex_);
   callbacks_[key] = std::move(callback);
   return {};

@@ -109,8 +109,7 @@ class Session {
   AllocatorPtr AllocatorOf(void* stream) const;
   Status Ready(GraphEntry& entry, void* stream, std::span<const InputTensor> inputs);
   Status Build(GraphEntry& entry, std::span<const InputMeta> inputs);
-  Status Wait(uint32_t graph, GraphEntry& entry, std::span<const InputTensor> inputs,
-              std::vector<HostTensor>& outputs);
+  Status Wait(uint32_t graph, GraphEntry& entry, std::span<const InputTensor> inputs, std::vector<HostTensor>& outputs);
   Status CallBack(uint32_t graph, const GraphEntry& entry, std::span<const OutputTensor> collected) const;
   Status UseOwnDevice() const { return UseDevice(device_); }
   void Work();

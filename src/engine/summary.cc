@@ -118,10 +118,9 @@ std::string TimelineOf(const compiler::Graph& graph, const std::vector<LogicalSt
     }
   }
   if (cache) {
-    events.push_back(
-        fmt::format(R"({{"name": "plans by shape", "ph": "C", "pid": "graph {}", "ts": 0, )"
-                    R"("args": {{"hits": {}, "misses": {}, "evictions": {}}}}})",
-                    JsonEscape(graph.name), cache->hits, cache->misses, cache->evictions));
+    events.push_back(fmt::format(R"({{"name": "plans by shape", "ph": "C", "pid": "graph {}", "ts": 0, )"
+                                 R"("args": {{"hits": {}, "misses": {}, "evictions": {}}}}})",
+                                 JsonEscape(graph.name), cache->hits, cache->misses, cache->evictions));
   }
   return fmt::format("[{}]\n", fmt::join(events, ",\n "));
 }

@@ -59,9 +59,8 @@ void WriteFiles(const std::string& folder, const std::vector<DumpedValue>& value
       table += StatisticsOf(value);
       continue;
     }
-    const std::string file =
-        fmt::format("{}/{}.{}.{}.0.{}.{}.{}.npy", folder, Plain(value.type), Plain(value.node), value.task,
-                    Microseconds(), value.is_input ? "input" : "output", value.index);
+    const std::string file = fmt::format("{}/{}.{}.{}.0.{}.{}.{}.npy", folder, Plain(value.type), Plain(value.node),
+                                         value.task, Microseconds(), value.is_input ? "input" : "output", value.index);
     status = WriteTextFile(file, NpyOf(value));
   }
   if (status.ok() && only_statistics) status = WriteTextFile(folder + "/statistics.csv", table);
@@ -130,8 +129,8 @@ StatusOr<const ValueDump::Copy*> ValueDump::CopyOf(const std::shared_ptr<compile
 }
 
 Status ValueDump::Write(runtime::Stream& stream, const std::string& graph, std::vector<DumpedValue> values) const {
-  const std::string folder = fmt::format("{}/{}/{}/{}/{}/{}", path_, BeginningOfDumps(), device_, Plain(graph),
-                                         graph_id_, next_step_ - 1);
+  const std::string folder =
+      fmt::format("{}/{}/{}/{}/{}/{}", path_, BeginningOfDumps(), device_, Plain(graph), graph_id_, next_step_ - 1);
   return runtime::SubmitClosure(
       stream, "dump of a compiled graph",
       [folder, values = std::move(values), only_statistics = only_statistics_](device::RunContext&) -> Status {

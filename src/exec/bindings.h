@@ -4,6 +4,7 @@
 // launch fills them, the tasks of that execution find them in their RunContext.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "ir/graph.h"
@@ -22,6 +23,9 @@ struct Bindings {
   /// Where the regions of a compiled graph begin: constants, features, inputs, outputs, as whoever compiled it counts
   /// them; see Binder. Captured tasks name their memory themselves.
   std::vector<void*> bases;
+  /// The first number that this execution has of each series that its tasks use (ir/series.h), by the number that the
+  /// task has.
+  std::vector<uint64_t> series;
 };
 
 /// Gives the tasks of a graph the addresses of one execution.

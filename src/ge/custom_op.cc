@@ -116,8 +116,8 @@ reprise::Status TakeOutputs(Data& data) {
       continue;
     }
     if (!data.is_made[i]) {
-      return reprise::Error(reprise::kInvalidArgument,
-                   fmt::format("node {}: Execute of {} has not made output {}", call.node.name, call.node.type, i))
+      return reprise::Error(reprise::kInvalidArgument, fmt::format("node {}: Execute of {} has not made output {}",
+                                                                   call.node.name, call.node.type, i))
           .Culprit(fmt::format("the operator {} of the program", call.node.type))
           .Hint("call MallocOutputTensor or MakeOutputRefInput for every output");
     }
@@ -150,7 +150,7 @@ class ProgramOp final : public compiler::CustomOp {
     auto* const eager = dynamic_cast<EagerExecuteOp*>(op_.get());
     if (eager == nullptr) {
       return reprise::Error(reprise::kInvalidArgument,
-                   fmt::format("node {}: the class of the operator {} has no Execute", call.node.name, type_))
+                            fmt::format("node {}: the class of the operator {} has no Execute", call.node.name, type_))
           .Culprit(fmt::format("the operator {} of the program", type_))
           .Hint("derive the class from ge::EagerExecuteOp");
     }
@@ -158,7 +158,9 @@ class ProgramOp final : public compiler::CustomOp {
     Data data{call,
               Instances(definition.inputs, NamesOf(call.node.inputs)),
               Instances(definition.outputs, NamesOf(call.node.outputs)),
-              {}, {}, {},
+              {},
+              {},
+              {},
               std::vector<bool>(call.outputs.size(), false),
               std::vector<std::optional<size_t>>(call.outputs.size()),
               {}};
@@ -190,7 +192,8 @@ class ProgramOp final : public compiler::CustomOp {
     } catch (...) {
       reason = "throws what is no std::exception";
     }
-    return reprise::Error(reprise::kInvalidArgument, fmt::format("node {}: Execute of {} {}", data.call.node.name, type_, reason))
+    return reprise::Error(reprise::kInvalidArgument,
+                          fmt::format("node {}: Execute of {} {}", data.call.node.name, type_, reason))
         .Culprit(fmt::format("the operator {} of the program", type_))
         .Hint("look into the class that the program registered with REG_AUTO_MAPPING_OP");
   }
@@ -206,11 +209,11 @@ graphStatus CustomOpFactory::RegisterCustomOpCreator(const AscendString& op_type
     const std::string type = op_type.GetString();
     if (type.empty() || !creator) {
       return Refuse(type.empty() ? "op_type is empty" : "creator is empty",
-                     type.empty() ? "parameter op_type" : "parameter creator", "use REG_AUTO_MAPPING_OP");
+                    type.empty() ? "parameter op_type" : "parameter creator", "use REG_AUTO_MAPPING_OP");
     }
     if (reprise::opdef::FindGraphOp(type) != nullptr) {
       return Refuse(fmt::format("the operator type {} is one of the library", type), "parameter op_type",
-                     "choose another name");
+                    "choose another name");
     }
     std::unique_ptr<BaseCustomOp> op = creator();
     if (op == nullptr) {
@@ -304,8 +307,9 @@ Tensor* EagerOpExecutionContext::MallocOutputTensor(size_t index, const StorageS
   const std::optional<uint64_t> bytes = reprise::compiler::BytesOf(known);
   const auto take = [&]() -> reprise::Status {
     if (!bytes) {
-      return ge::Refuse(fmt::format("node {}: output {} has a shape or type of unknown size", data_->call.node.name, index),
-                        "parameter shape", "give sizes of 0 and up, and a type that has a size");
+      return ge::Refuse(
+          fmt::format("node {}: output {} has a shape or type of unknown size", data_->call.node.name, index),
+          "parameter shape", "give sizes of 0 and up, and a type that has a size");
     }
     REPRISE_ASSIGN_OR_RETURN(void* const memory, data_->call.allocate(*bytes));
     data_->call.outputs[index] = {.data = memory, .bytes = *bytes, .dtype = known.dtype, .shape = std::move(sizes)};

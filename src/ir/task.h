@@ -56,6 +56,7 @@ enum class TaskKind : uint8_t {
   kNotifyRecord,
   kNotifyWait,
   kMark,  // a point in time for timelines
+  kCollective,  // an operator of a communicator: waits for other ranks, and takes numbers (series.h)
 };
 
 enum class RunResult : uint8_t {

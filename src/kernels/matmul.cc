@@ -337,7 +337,8 @@ class Product {
     if (!is_worth_a_copy && a_.dtype == DTypeOf<T>() && (depth_stride == 1 || depth == 1)) {
       return {reinterpret_cast<const T*>(begin), row_stride};
     }
-    PackRows({begin, row_stride * item, depth_stride * item, a_.dtype, cast_a_}, rows, depth, left_, layout_.left_stride, line_);
+    PackRows({begin, row_stride * item, depth_stride * item, a_.dtype, cast_a_}, rows, depth, left_,
+             layout_.left_stride, line_);
     return {left_, layout_.left_stride};
   }
 
@@ -368,7 +369,7 @@ class Product {
   RowReader store_;
   int64_t pack_cols_;
   simd::NextRead next_;
-  const T* prepared_;  // the right operand as PrepareRightOperand leaves it; null: where it lies
+  const T* prepared_;        // the right operand as PrepareRightOperand leaves it; null: where it lies
   bool writes_out_ = false;  // sums need no scratch memory
   bool has_epilogue_ = false;
   T alpha_{};
@@ -401,8 +402,7 @@ decltype(auto) DispatchAccumulation(DType compute, Fn&& fn) {
 
 }  // namespace
 
-int64_t MatMulUnitCount(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
-                        bool is_prepared) {
+int64_t MatMulUnitCount(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out, bool is_prepared) {
   return Problem(a, b, compute, out, is_prepared).units();
 }
 

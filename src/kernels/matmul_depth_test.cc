@@ -3,10 +3,12 @@
 // Products of few rows whose depth takes several blocks. The numbers are small integers, so that every order of
 // addition gives the same bits.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <vector>
 
+#include "kernels/antiquant_matmul.h"
 #include "kernels/matmul.h"
 #include "kernels/test_tensor.h"
 
@@ -51,6 +53,57 @@ TEST(MatMulDepthTest, EveryBlockOfTheDepthCounts) {
           CheckProduct<float>(rng, m, n, k, by_columns);
           CheckProduct<double>(rng, m, n, k, by_columns);
           if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// Weights of int8 in groups, by rows and by columns, for as many rows as are multiplied without widening the weight and
+// for more. Small integers, scales that are powers of two: exact.
+TEST(AntiquantDepthTest, FewRowsAndManyGiveTheSame) {
+  Rng rng(52);
+  constexpr int64_t kCols = 300;
+  for (int64_t k : {1, 40, 300, 520}) {
+    for (int64_t group : {int64_t{32}, int64_t{260}, k}) {
+      for (bool by_columns : {true, false}) {
+        for (bool has_offset : {true, false}) {
+          constexpr int64_t kRows = 18;
+          const int64_t groups = (k + group - 1) / group;
+          std::vector<float> x(kRows * k), out(kRows * kCols), few(16 * kCols), scale(groups * kCols),
+              offset(scale.size());
+          std::vector<int8_t> w(k * kCols);
+          for (float& value : x) value = static_cast<float>(Pick(rng, -3, 3));
+          for (int8_t& value : w) value = static_cast<int8_t>(Pick(rng, -3, 3));
+          for (float& value : scale) value = Pick(rng, 0, 1) == 0 ? 0.5f : 2.0f;
+          for (float& value : offset) value = static_cast<float>(Pick(rng, -3, 3));
+          AntiquantWeight weight;
+          weight.weight = MakeContiguous(w.data(), DType::kInt8, {k, kCols});
+          if (by_columns) weight.weight.strides[0] = 1, weight.weight.strides[1] = k;
+          weight.group = group;
+          weight.scale = MakeContiguous(scale.data(), DType::kFloat, {groups, kCols});
+          if (has_offset) weight.offset = MakeContiguous(offset.data(), DType::kFloat, {groups, kCols});
+          const std::unique_ptr<void, decltype(&std::free)> scratch(
+              std::aligned_alloc(64, static_cast<size_t>(AntiquantScratchBytes())), &std::free);
+          const auto run = [&](int64_t rows, std::vector<float>& to) {
+            const TensorRef left = MakeContiguous(x.data(), DType::kFloat, {rows, k});
+            const TensorRef result = MakeContiguous(to.data(), DType::kFloat, {rows, kCols});
+            RunInPieces(rng, AntiquantUnitCount(kCols),
+                        [&](Range range) { AntiquantMatMul(left, weight, {}, result, range, scratch.get()); });
+          };
+          run(kRows, out);
+          run(16, few);
+          for (size_t i = 0; i < few.size(); ++i) {
+            ASSERT_EQ(few[i], out[i]) << "k" << k << " group " << group << (by_columns ? " by columns" : " by rows");
+          }
+          // An infinity is not lost in the sums of a weight with offsets.
+          x[0] = INFINITY;
+          run(kRows, out);
+          run(16, few);
+          for (size_t i = 0; has_offset && i < few.size(); ++i) {
+            ASSERT_TRUE(few[i] == out[i] || (std::isnan(few[i]) && std::isnan(out[i])))
+                << "k" << k << " group " << group;
+          }
         }
       }
     }

@@ -110,7 +110,8 @@ struct Problem {
     }
     // Groups of about the same size, so that work items are.
     const int64_t most = std::min(kGroupRows, kGroupBytes / (kBlockDepth * ItemSize(compute)));
-    group_rows = way == Way::kTiles ? RoundUp(DivideUp(m, std::max<int64_t>(1, DivideUp(m, most))), simd::kTileRows) : m;
+    group_rows =
+        way == Way::kTiles ? RoundUp(DivideUp(m, std::max<int64_t>(1, DivideUp(m, most))), simd::kTileRows) : m;
     row_groups = group_rows == 0 ? 0 : DivideUp(m, group_rows);
     col_units = DivideUp(n, unit_cols);
   }

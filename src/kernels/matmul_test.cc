@@ -234,7 +234,8 @@ TEST(MatMulTest, APreparedRightOperandGivesTheSameBits) {
     const int64_t k = Pick(rng, 1, 600);
     const bool by_columns = Pick(rng, 0, 1) == 0;
     const auto a = RandomTensor(rng, DType::kFloat, {m, k}, PickLayout(rng, false), false);
-    auto b = RandomTensor(rng, DType::kFloat, by_columns ? std::vector{n, k} : std::vector{k, n}, PickLayout(rng, false), false);
+    auto b = RandomTensor(rng, DType::kFloat, by_columns ? std::vector{n, k} : std::vector{k, n},
+                          PickLayout(rng, false), false);
     if (by_columns) {
       std::swap(b.ref.sizes[0], b.ref.sizes[1]);
       std::swap(b.ref.strides[0], b.ref.strides[1]);
@@ -257,7 +258,8 @@ TEST(MatMulTest, APreparedRightOperandGivesTheSameBits) {
       MatMul(a.ref, shape, DType::kFloat, out.ref, range, scratch.get(), nullptr, form.get());
     });
     for (int64_t flat = 0; flat < m * n; ++flat) {
-      ASSERT_EQ(At(out.ref, flat).re, At(expected.ref, flat).re) << "m" << m << " n" << n << " k" << k << " at " << flat;
+      ASSERT_EQ(At(out.ref, flat).re, At(expected.ref, flat).re)
+          << "m" << m << " n" << n << " k" << k << " at " << flat;
     }
   }
 }
@@ -277,9 +279,8 @@ TEST(MatMulTest, TheAddendMayBeTheResult) {
   const MatMulEpilogue epilogue = {Scalar::Of<float>(2), Scalar::Of<float>(3), result};
   const auto bytes = static_cast<size_t>(MatMulScratchBytes(left, right, DType::kFloat, result));
   const std::unique_ptr<void, decltype(&std::free)> scratch(std::aligned_alloc(64, (bytes + 63) / 64 * 64), &std::free);
-  RunInPieces(rng, MatMulUnitCount(left, right, DType::kFloat, result), [&](Range range) {
-    MatMul(left, right, DType::kFloat, result, range, scratch.get(), &epilogue);
-  });
+  RunInPieces(rng, MatMulUnitCount(left, right, DType::kFloat, result),
+              [&](Range range) { MatMul(left, right, DType::kFloat, result, range, scratch.get(), &epilogue); });
   for (int64_t i = 0; i < kRows; ++i) {
     for (int64_t j = 0; j < kCols; ++j) {
       float sum = 0;

@@ -86,6 +86,13 @@ struct GraphTask {
   static void TakeTicket(void* payload) {
     auto* task = static_cast<GraphTask*>(payload);
     task->progress.ticket = task->replay->Submit();
+    if (task->bindings != nullptr) [[unlikely]]
+      task->TakeNumbers();
+  }
+
+  void TakeNumbers() {
+    const auto& series = model->series();
+    for (size_t i = 0; i < series.size(); ++i) bindings->series[i] = series[i].series->Take(series[i].count);
   }
 
   static ir::RunResult Run(device::RunContext& context, void* payload) {
@@ -98,9 +105,16 @@ struct GraphTask {
     }
     const ir::RunResult result = task->replay->Run(context, task->progress);
     task->finished = result == ir::RunResult::kDone;
+    if (task->finished && context.failed() && !task->model->series().empty()) [[unlikely]]
+      task->SkipNumbers("an execution of it has failed");
     if (task->finished && device::ParkedMemory::IsWatched()) [[unlikely]]
       task->TellFreedUses(context);
     return result;
+  }
+
+  // Tasks of this execution that take numbers may not have run.
+  void SkipNumbers(std::string_view why) const noexcept {
+    for (const SeriesUse& use : model->series()) use.series->Skipped(why);
   }
 
   // Memory that the graph names may have been freed while it was queued or ran.
@@ -121,11 +135,15 @@ struct GraphTask {
     const bool was_running = task->progress.phase != exec::Replay::Progress::kQueued;
     task->replay->Abandon(task->progress, runnable);
     task->finished = was_running;
+    if (was_running) task->SkipNumbers("an execution of it was aborted");
   }
 
   static void Destroy(void* payload) noexcept {
     auto* task = static_cast<GraphTask*>(payload);
-    if (!task->finished && task->progress.ticket != kNoTicket) task->replay->Cancel(task->progress.ticket);
+    if (!task->finished && task->progress.ticket != kNoTicket) {
+      task->replay->Cancel(task->progress.ticket);
+      task->SkipNumbers("an execution of it was dropped");
+    }
     if (task->bindings != nullptr) task->Unbind();
     task->model->ExecutionEnded();
   }
@@ -505,6 +523,27 @@ void Model::CollectResets(std::vector<exec::Replay::CellReset>& resets) const {
   for (const Model* body : bodies_) body->CollectResets(resets);
 }
 
+void Model::CollectSeries() {
+  class Collector final : public ir::SeriesSink {
+   public:
+    explicit Collector(std::vector<SeriesUse>& uses) : uses_(uses) {}
+    void Take(ir::Series& series, ir::Number& number) override {
+      auto at = std::find_if(uses_.begin(), uses_.end(), [&](const SeriesUse& use) { return use.series == &series; });
+      if (at == uses_.end()) at = uses_.insert(at, {&series, 0});
+      number.binding = static_cast<int32_t>(at - uses_.begin());
+      number.value = at->count++;
+    }
+
+   private:
+    std::vector<SeriesUse>& uses_;
+  };
+  series_.clear();
+  Collector collector(series_);
+  for (const ir::Node& node : graph_->nodes()) {
+    ir::TellSeries(*node.type, node.payload, collector);
+  }
+}
+
 void Model::SealChanges() {
   if (!graph_->changes_lost() && replay_->Patch(graph_->changes())) {
     liveness_.Forget(graph_->changes());
@@ -517,6 +556,7 @@ void Model::SealChanges() {
 
 void Model::Seal() {
   graph_->ShrinkToFit();
+  CollectSeries();
   if (replay_ != nullptr) liveness_.Forget();  // parameters have changed
   exec::FusionLog log;
   log.wants_reasons = IsVerbose(VerboseCategory::kPlan);
@@ -571,6 +611,7 @@ StatusOr<exec::Bindings*> Model::Bind(std::vector<std::unique_lock<std::mutex>>&
   once.erase(std::unique(once.begin(), once.end()), once.end());
   order.reserve(once.size());
   auto bindings = std::make_unique<exec::Bindings>();
+  bindings->series.resize(series_.size());
   std::vector<EventRecord*>& records = bindings->events;
   records.resize(count);
   try {
@@ -605,15 +646,26 @@ bool WaitsForOthers(const ir::Graph& graph, const std::vector<ExternalBinding>& 
     if (!external.is_record) return true;
   }
   for (const ir::Node& node : graph.nodes()) {
-    if (node.type == &runtime::kFlagWait) return true;
+    if (node.type == &runtime::kFlagWait || node.type->kind == ir::TaskKind::kCollective) return true;
   }
   return false;
 }
 
 }  // namespace
 
+Status Model::CheckSeries() const {
+  for (const SeriesUse& use : series_) {
+    Status status = use.series->CheckLaunch();
+    if (status.ok()) continue;
+    return Error(kModelNotExecutable, fmt::format("{} cannot run: {}", Describe(), status.detail().what))
+        .Culprit(std::string(status.detail().culprit))
+        .Hint(std::string(status.detail().hint));
+  }
+  return {};
+}
+
 Status Model::Execute(Stream& stream) {
-  if (!externals_.empty() || !liveness_.IsFresh() || runtime::LaunchIsBlocking()) [[unlikely]]
+  if (!externals_.empty() || !series_.empty() || !liveness_.IsFresh() || runtime::LaunchIsBlocking()) [[unlikely]]
     return ExecuteChecked(stream);
   launched_.fetch_add(1, std::memory_order_relaxed);
   GraphTask task{this, replay_.get(), {kNoTicket}, nullptr};
@@ -631,9 +683,10 @@ Status Model::ExecuteChecked(Stream& stream) {
     // External events are bound in the order of the executions.
     std::lock_guard lock(submit_mutex_);
     REPRISE_RETURN_IF_ERROR(liveness_.Check(*this));
+    REPRISE_RETURN_IF_ERROR(CheckSeries());
     GraphTask task{this, replay_.get(), {kNoTicket}, nullptr};
     std::vector<std::unique_lock<std::mutex>> order;  // until the task is queued, see Event::order_mutex
-    if (!externals_.empty()) {
+    if (!externals_.empty() || !series_.empty()) {
       REPRISE_ASSIGN_OR_RETURN(task.bindings, Bind(order));
     }
     launched_.fetch_add(1, std::memory_order_relaxed);

@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "exec/replay.h"
 #include "ir/graph.h"
+#include "ir/series.h"
 #include "model/liveness.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
@@ -104,6 +105,12 @@ struct ExternalBinding {
   bool is_record;
 };
 
+/// A series that tasks of the graph take numbers from, and how many tasks do: each execution takes as many.
+struct SeriesUse {
+  ir::Series* series;
+  uint64_t count;
+};
+
 /// What a model holds on to, its bodies included.
 struct Bill {
   size_t tasks = 0;    ///< resets that sealing adds included
@@ -150,6 +157,8 @@ class Model final : public runtime::ContextResident {
   /// Index of the binding that the node uses at run time.
   uint32_t AddExternal(runtime::Event& event, bool is_record);
   const std::vector<ExternalBinding>& externals() const { return externals_; }
+
+  const std::vector<SeriesUse>& series() const { return series_; }
 
   /// An empty group, owned by the model.
   StatusOr<TaskGroup*> AddGroup();
@@ -223,10 +232,14 @@ class Model final : public runtime::ContextResident {
   static void Free(void* model) { delete static_cast<Model*>(model); }
   /// Counts how the graph was laid out, and tells it with REPRISE_VERBOSE=plan.
   void TellPlan(const exec::FusionLog& log) const;
+  /// 507011 when a series takes no more numbers.
+  Status CheckSeries() const;
+  /// Gives the tasks that take numbers their places in each series, in the order of submission.
+  void CollectSeries();
   void CollectResets(std::vector<exec::Replay::CellReset>& resets) const;
   ~Model();
   Status ExecuteChecked(runtime::Stream& stream);
-  /// What one execution uses: a record for each external record or wait. `order` takes the events' locks of order. The
+  /// What one execution uses: a record for each external record or wait, and room for numbers. `order` takes the events' locks of order. The
   /// caller owns the result.
   StatusOr<exec::Bindings*> Bind(std::vector<std::unique_lock<std::mutex>>& order);
   void ExecutionEnded() noexcept;
@@ -267,6 +280,8 @@ class Model final : public runtime::ContextResident {
   // Executions, counted by those who launch and by those who run them: two lines, which each side has to itself.
   alignas(64) std::atomic<uint32_t> launched_{0};
   alignas(64) std::atomic<uint32_t> ended_{0};
+
+  std::vector<SeriesUse> series_;
 };
 
 /// What those who look at tasks know an execution by that begins now.

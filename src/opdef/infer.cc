@@ -317,14 +317,18 @@ InferResult& InferContext::Out(std::string_view name) {
 }
 
 const std::vector<Dim>* InferContext::Value(std::string_view name) const {
-  return Has(name) && In(name).value.has_value() ? &*In(name).value : nullptr;
+  if (Has(name)) return In(name).value.has_value() ? &*In(name).value : nullptr;
+  const AttributeDef* const def = IndexOf(name) < op.inputs.size() ? nullptr : op.FindAttribute(name);
+  if (def == nullptr || (!HasAttribute(name) && !def->has_default)) return nullptr;
+  const std::vector<int64_t> given = def->kind == AttributeKind::kInts ? Ints(name) : std::vector<int64_t>{Int(name)};
+  return &given_.insert_or_assign(name, std::vector<Dim>(given.begin(), given.end())).first->second;
 }
 
 StatusOr<Dim> InferContext::ValueInt(std::string_view name) const {
   const std::vector<Dim>* value = Value(name);
   if (value == nullptr) return Dim::Unknown();
   if (value->size() == 1) return (*value)[0];
-  return WrongInput(In(name), fmt::format("has {} numbers", value->size()), "pass one number");
+  return Wrong(name, fmt::format("has {} numbers", value->size()), "pass one number");
 }
 
 StatusOr<std::optional<int64_t>> InferContext::Number(std::string_view name) const {
@@ -385,7 +389,7 @@ Status InferContext::WrongAttribute(std::string_view name, std::string text, std
 }
 
 Status InferContext::Wrong(std::string_view what, std::string text, std::string hint) const {
-  if (op.FindAttribute(what) != nullptr) return WrongAttribute(what, std::move(text), std::move(hint));
+  if (!Has(what) && op.FindAttribute(what) != nullptr) return WrongAttribute(what, std::move(text), std::move(hint));
   return WrongInput(In(what), std::move(text), std::move(hint));
 }
 

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -78,7 +79,7 @@ class InferContext {
   std::span<const InferTensor> List(std::string_view name) const;
   InferResult& Out(std::string_view name);
   InferResult& Out(size_t index) { return outputs[index][0]; }
-  /// The integers of an input; null where it is not there or not known.
+  /// The integers of an input, or of the attribute that stands for it; null where it is not there or not known.
   const std::vector<Dim>* Value(std::string_view name) const;
   /// The only integer of an input; unknown where that is not known.
   StatusOr<Dim> ValueInt(std::string_view name) const;
@@ -126,6 +127,7 @@ class InferContext {
   size_t IndexOf(std::string_view name) const;
 
   Facts own_facts_;
+  mutable std::map<std::string_view, std::vector<Dim>> given_;  // values of attributes, as Value() hands them out
 };
 
 /// Works out the outputs. Checks attributes, numbers of inputs, and types first.

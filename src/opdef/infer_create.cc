@@ -8,23 +8,25 @@
 namespace reprise::opdef::infer {
 namespace {
 
-// The input whose value the shape is: the first one that the row marks.
-const InferTensor& SizesInput(const InferContext& call) {
-  size_t i = 0;
-  while (!call.op.inputs[i].is_value()) ++i;
-  return call.inputs[i][0];
+// What has the shape as its value: the first input that the row marks, else the first attribute.
+std::string_view SizesName(const InferContext& call) {
+  for (const Operand& input : call.op.inputs) {
+    if (input.is_value()) return input.name;
+  }
+  return call.op.attributes[0].name;
 }
 
 Status SetFromSizes(InferContext& call) {
-  const InferTensor& sizes = SizesInput(call);
-  if (!sizes.value.has_value()) return call.SetRest(UnknownSizes(sizes));
-  for (const Dim& size : *sizes.value) {
+  const std::string_view name = SizesName(call);
+  const std::vector<Dim>* const sizes = call.Value(name);
+  if (sizes == nullptr) return call.SetRest(UnknownSizes(call.In(name)));
+  for (const Dim& size : *sizes) {
     if (size.is_number() && size.number() < 0) {
-      return call.WrongInput(sizes, fmt::format("is {}, which has a negative size", TextOf(*sizes.value)),
-                             "pass sizes of 0 or more");
+      return call.Wrong(name, fmt::format("is {}, which has a negative size", TextOf(*sizes)),
+                        "pass sizes of 0 or more");
     }
   }
-  return call.SetRest(Sizes(*sizes.value));
+  return call.SetRest(Sizes(*sizes));
 }
 
 }  // namespace

@@ -58,16 +58,17 @@ Status Same(InferContext& call) {  // rule
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     for (size_t n = 0; n < call.outputs[i].size(); ++n) {
       InferResult& result = call.outputs[i][n];
+      const bool from_list = call.op.outputs[i].is_list() && n < call.inputs[0].size();
       if (result.dtype == -1 && call.op.outputs[i].source == TypeSource::kRule) {
-        result.dtype = result.wanted != -1 ? result.wanted : call.First().dtype;
+        result.dtype = result.wanted != -1 ? result.wanted : from_list ? call.inputs[0][n].dtype : call.First().dtype;
       }
       if (result.is_set) continue;
-      const bool from_list = call.op.outputs[i].is_list() && n < call.inputs[0].size();
       REPRISE_RETURN_IF_ERROR(call.Set(result, from_list ? call.inputs[0][n].shape : call.First().shape));
     }
   }
   InferResult* const only = call.outputs.empty() || call.outputs[0].empty() ? nullptr : &call.outputs[0][0];
-  if (only != nullptr && (call.op.type == "Identity" || call.op.type == "TensorMove")) only->value = call.First().value;
+  if (only != nullptr && (call.op.type == "Identity" || call.op.type == "TensorMove" || call.op.type == "StopGradient"))
+    only->value = call.First().value;
   return {};
 }
 

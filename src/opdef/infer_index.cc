@@ -39,24 +39,24 @@ Status EmbeddingGrad(InferContext& call) {  // rule
 Status Gather(InferContext& call) {  // rule
   const InferTensor& x = call.In("x");
   const InferTensor& indices = call.In("indices");
-  std::optional<int64_t> given = call.Int("batch_dims");
-  if (call.Has("axis")) {
+  const int64_t batch_dims = call.op.FindAttribute("batch_dims") != nullptr ? call.Int("batch_dims") : 0;
+  const bool has_axis = call.Has("axis") || call.op.FindAttribute("axis") != nullptr;
+  std::optional<int64_t> given = batch_dims;
+  if (has_axis) {
     REPRISE_ASSIGN_OR_RETURN(given, call.Number("axis"));
   }
   if (!x.shape.has_rank() || !indices.shape.has_rank()) return call.Open();
   if (x.shape.rank() == 0) return call.WrongInput(x, "has no dims", "pass a tensor with a dim to gather along");
-  const int64_t wrapped = call.Int("batch_dims") < 0
-                              ? call.Int("batch_dims") + static_cast<int64_t>(indices.shape.rank())
-                              : call.Int("batch_dims");
+  const int64_t wrapped = batch_dims < 0 ? batch_dims + static_cast<int64_t>(indices.shape.rank()) : batch_dims;
   const auto limit = static_cast<int64_t>(std::min(x.shape.rank() - 1, indices.shape.rank()));
   if (wrapped < 0 || wrapped > limit) {
-    return call.WrongAttribute("batch_dims", fmt::format("is {}, expected 0 to {}", call.Int("batch_dims"), limit),
+    return call.WrongAttribute("batch_dims", fmt::format("is {}, expected 0 to {}", batch_dims, limit),
                                "count the dims in front that both have");
   }
   const auto batch = static_cast<size_t>(wrapped);
   if (!given.has_value()) return call.SetRest(Sizes::Unknown(x.shape.rank() - 1 + indices.shape.rank() - batch));
-  REPRISE_ASSIGN_OR_RETURN(
-      const int64_t axis, call.Has("axis") ? call.WrapDim("axis", *given, x.shape.rank()) : StatusOr<int64_t>(wrapped));
+  REPRISE_ASSIGN_OR_RETURN(const int64_t axis,
+                           has_axis ? call.WrapDim("axis", *given, x.shape.rank()) : StatusOr<int64_t>(wrapped));
   const auto dim = static_cast<size_t>(axis);
   if (dim < batch) {
     return call.WrongAttribute("batch_dims", fmt::format("is {}, but axis is {}", batch, axis),

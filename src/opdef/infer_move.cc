@@ -55,9 +55,9 @@ Status Bitcast(InferContext& call) {  // rule
 
 Status BroadcastTo(InferContext& call) {  // rule
   const InferTensor& x = call.In("x");
-  const InferTensor& wanted = call.In("shape");
   const std::vector<Dim>* value = call.Value("shape");
-  if (value == nullptr || !x.shape.has_rank()) return call.SetRest(UnknownSizes(wanted));
+  if (value == nullptr) return call.SetRest(UnknownSizes(call.In("shape")));
+  if (!x.shape.has_rank()) return call.SetRest(Sizes::Unknown(value->size()));
   Sizes shape(*value);
   const size_t fresh = shape.rank() - std::min(shape.rank(), x.shape.rank());
   bool fits = shape.rank() >= x.shape.rank();
@@ -67,8 +67,8 @@ Status BroadcastTo(InferContext& call) {  // rule
     fits = (!shape[d].is_number() || shape[d].number() >= 0) && (own.Is(1) || call.facts->Unify(own, shape[d]));
   }
   if (fits) return call.SetRest(shape);
-  return call.WrongInput(wanted, fmt::format("is {}, to which {} does not broadcast", shape.text(), x.shape.text()),
-                         "sizes of x, aligned at the last dim, must be equal to those of shape or 1");
+  return call.Wrong("shape", fmt::format("is {}, to which {} does not broadcast", shape.text(), x.shape.text()),
+                    "sizes of x, aligned at the last dim, must be equal to those of shape or 1");
 }
 
 Status Reshape(InferContext& call) {  // rule
@@ -120,14 +120,20 @@ Status ExpandDims(InferContext& call) {  // rule
 
 Status Unsqueeze(InferContext& call) {  // rule
   const InferTensor& x = call.In("x");
-  const std::vector<int64_t> given = call.Ints("axes");
+  const std::string_view name = call.op.FindAttribute("axis") != nullptr ? "axis" : "axes";
+  const std::optional<std::vector<int64_t>> given = call.Numbers(name);
+  if (!given.has_value()) {
+    const Sizes fresh = UnknownSizes(call.In(name));
+    if (!x.shape.has_rank() || !fresh.has_rank()) return call.Open();
+    return call.SetRest(Sizes::Unknown(x.shape.rank() + fresh.rank()));
+  }
   constexpr size_t kMost = 8;
-  if (given.size() > kMost) {
-    return call.WrongAttribute("axes", fmt::format("has {} entries, more than there may be dims", given.size()),
-                               "name each dim once");
+  if (given->size() > kMost) {
+    return call.Wrong(name, fmt::format("has {} entries, more than there may be dims", given->size()),
+                      "name each dim once");
   }
   if (!x.shape.has_rank()) return call.Open();
-  REPRISE_ASSIGN_OR_RETURN(std::vector<int64_t> axes, call.WrapDims("axes", given, x.shape.rank() + given.size()));
+  REPRISE_ASSIGN_OR_RETURN(std::vector<int64_t> axes, call.WrapDims(name, *given, x.shape.rank() + given->size()));
   std::sort(axes.begin(), axes.end());
   Sizes shape = x.shape;
   for (const int64_t axis : axes) Insert(shape.dims(), static_cast<size_t>(axis), 1);
@@ -136,15 +142,18 @@ Status Unsqueeze(InferContext& call) {  // rule
 
 Status Squeeze(InferContext& call) {  // rule
   const InferTensor& x = call.In("x");
-  if (!x.shape.has_rank()) return call.Open();
-  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> axes, call.WrapDims("axis", call.Ints("axis"), x.shape.rank()));
+  const std::string_view name = call.op.FindAttribute("axis") != nullptr ? "axis" : "axes";
+  const std::optional<std::vector<int64_t>> given =
+      call.Has(name) || name == "axis" ? call.Numbers(name) : std::vector<int64_t>();
+  if (!x.shape.has_rank() || !given.has_value()) return call.Open();
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> axes, call.WrapDims(name, *given, x.shape.rank()));
   Sizes shape;
   for (size_t d = 0; d < x.shape.rank(); ++d) {
     const Dim& size = x.shape[d];
     const bool is_named = std::find(axes.begin(), axes.end(), static_cast<int64_t>(d)) != axes.end();
     if (is_named && !size.is_unknown() && !call.facts->Unify(size, 1)) {
-      return call.WrongAttribute("axis", fmt::format("names dim {} of {}, which is not 1", d, x.shape.text()),
-                                 "name dims of size 1 only, or none for all of them");
+      return call.Wrong(name, fmt::format("names dim {} of {}, which is not 1", d, x.shape.text()),
+                        "name dims of size 1 only, or none for all of them");
     }
     if (axes.empty() && size.is_unknown()) return call.Open();  // one dim more or less
     if (!is_named && !(axes.empty() && size.Is(1))) shape.dims().push_back(size);
@@ -208,12 +217,7 @@ namespace {
 // The joined dim counted from the front; nothing where it is not known.
 StatusOr<std::optional<size_t>> JoinDim(const InferContext& call, bool is_pack, size_t rank) {
   const std::string_view name = is_pack ? "axis" : "concat_dim";
-  std::optional<int64_t> given;
-  if (call.op.FindAttribute(name) != nullptr) {
-    given = call.Int(name);
-  } else {
-    REPRISE_ASSIGN_OR_RETURN(given, call.Number(name));
-  }
+  REPRISE_ASSIGN_OR_RETURN(const std::optional<int64_t> given, call.Number(name));
   if (!given.has_value()) return std::optional<size_t>();
   REPRISE_ASSIGN_OR_RETURN(const int64_t dim, call.WrapDim(name, *given, rank + (is_pack ? 1 : 0)));
   return std::optional<size_t>(static_cast<size_t>(dim));
@@ -310,9 +314,16 @@ Status Split(InferContext& call) {  // rule
   const std::vector<Dim>* value = call.Value("size_splits");
   std::vector<Dim> sizes = value != nullptr ? *value : std::vector<Dim>(call.outputs[0].size(), Dim::Unknown());
   if (sizes.size() != call.outputs[0].size()) {
-    return call.WrongInput(call.In("size_splits"),
-                           fmt::format("has {} entries, but num_split is {}", sizes.size(), count),
-                           "give the size of each part");
+    return call.Wrong("size_splits", fmt::format("has {} entries, but num_split is {}", sizes.size(), count),
+                      "give the size of each part");
+  }
+  if (call.op.type == "Split" || call.op.type == "SplitD") {  // equal parts
+    if (x.shape[dim].is_number() && x.shape[dim].number() % count != 0) {
+      return call.WrongAttribute("num_split",
+                                 fmt::format("is {}, but dim {} of {} has {}", count, dim, x.name, x.shape[dim].text()),
+                                 "set it to a number that divides the dim");
+    }
+    std::fill(sizes.begin(), sizes.end(), FloorDiv(x.shape[dim], count));
   }
   Dim total = 0;
   Dim* open = nullptr;
@@ -327,10 +338,9 @@ Status Split(InferContext& call) {  // rule
   const bool fits =
       open != nullptr ? !open->is_number() || open->number() >= 0 : call.facts->Unify(total, x.shape[dim]);
   if (!fits || std::any_of(sizes.begin(), sizes.end(), [](const Dim& d) { return d.is_number() && d.number() < 0; })) {
-    return call.WrongInput(
-        call.In("size_splits"),
-        fmt::format("is {}, but dim {} of {} has {}", TextOf(*value), dim, x.name, x.shape[dim].text()),
-        "give sizes that add up to the dim; one of them may be -1");
+    return call.Wrong("size_splits",
+                      fmt::format("is {}, but dim {} of {} has {}", TextOf(*value), dim, x.name, x.shape[dim].text()),
+                      "give sizes that add up to the dim; one of them may be -1");
   }
   for (size_t i = 0; i < sizes.size(); ++i) {
     Sizes shape = x.shape;
@@ -382,7 +392,7 @@ Status Tile(InferContext& call) {  // rule
   while (repeats.size() < shape.rank()) Insert(repeats, 0, 1);
   for (size_t d = 0; d < shape.rank(); ++d) {
     if (repeats[d].is_number() && repeats[d].number() < 0) {
-      return call.WrongInput(call.In("multiples"), "is " + TextOf(*value), "repeat 0 times or more");
+      return call.Wrong("multiples", "is " + TextOf(*value), "repeat 0 times or more");
     }
     shape[d] = shape[d] * repeats[d];
   }
@@ -508,8 +518,8 @@ Status CheckSliceCounts(const InferContext& call, size_t count) {
   for (const std::string_view name : {"end", "axes", "strides"}) {
     const std::vector<Dim>* value = call.Value(name);
     if (value == nullptr || value->size() == count) continue;
-    return call.WrongInput(call.In(name), fmt::format("has {} entries, but begin has {}", value->size(), count),
-                           "give one entry for each begin");
+    return call.Wrong(name, fmt::format("has {} entries, but begin has {}", value->size(), count),
+                      "give one entry for each begin");
   }
   return {};
 }
@@ -521,7 +531,7 @@ Status StridedSlice(InferContext& call) {  // rule
   const SliceMasks masks = {call.Int("begin_mask"), call.Int("end_mask"), call.Int("ellipsis_mask"),
                             call.Int("new_axis_mask"), call.Int("shrink_axis_mask")};
   const bool keeps_rank = masks.new_axis == 0 && masks.shrink == 0;
-  const Sizes known_begin = UnknownSizes(call.In("begin"));
+  const Sizes known_begin = call.Has("begin") ? UnknownSizes(call.In("begin")) : Sizes::UnknownRank();
   if (!x.shape.has_rank()) return call.Open();
   const size_t rank = x.shape.rank();
   const std::vector<Dim>* begin = call.Value("begin");
@@ -536,8 +546,9 @@ Status StridedSlice(InferContext& call) {  // rule
   if (call.Has("axes")) {
     REPRISE_ASSIGN_OR_RETURN(axes, call.WrapDims("axes", *call.Numbers("axes"), rank));
   }
-  const std::optional<std::vector<int64_t>> strides =
-      call.Has("strides") ? call.Numbers("strides") : std::vector<int64_t>(count, 1);
+  const std::optional<std::vector<int64_t>> strides = call.Has("strides") || call.op.FindAttribute("strides") != nullptr
+                                                          ? call.Numbers("strides")
+                                                          : std::vector<int64_t>(count, 1);
   // What each entry says about its dim; dims without an entry stay.
   std::vector<Dim> out;
   std::vector<bool> is_gone(rank, false);
@@ -558,8 +569,8 @@ Status StridedSlice(InferContext& call) {  // rule
     }
     const size_t d = axes.empty() ? dim++ : static_cast<size_t>(axes[i]);
     if (d >= rank) {
-      return call.WrongInput(call.In("begin"), fmt::format("has {} entries, but {} has {} dims", count, x.name, rank),
-                             "give one entry for each dim at most");
+      return call.Wrong("begin", fmt::format("has {} entries, but {} has {} dims", count, x.name, rank),
+                        "give one entry for each dim at most");
     }
     if (HasBit(masks.shrink, i)) {
       is_gone[d] = true;
@@ -569,7 +580,7 @@ Status StridedSlice(InferContext& call) {  // rule
       continue;
     }
     if (strides.has_value() && (*strides)[i] == 0) {
-      return call.WrongInput(call.In("strides"), fmt::format("is {}", TextOf(*strides)), "use strides other than 0");
+      return call.Wrong("strides", fmt::format("is {}", TextOf(*strides)), "use strides other than 0");
     }
     const bool is_known =
         strides.has_value() && (begin != nullptr || HasBit(masks.begin, i)) && (end != nullptr || HasBit(masks.end, i));

@@ -106,7 +106,7 @@ Status Softmax(InferContext& call) {  // rule
 Status Loss(InferContext& call) {  // rule
   if (call.Text("reduction") != "none") return call.SetRest({});
   Sizes shape = call.First().shape;
-  REPRISE_RETURN_IF_ERROR(call.BroadcastWith(call.In("label"), &shape));
+  REPRISE_RETURN_IF_ERROR(call.BroadcastWith(call.inputs[1][0], &shape));
   return call.SetRest(shape);
 }
 
@@ -124,8 +124,8 @@ Status TopK(InferContext& call) {  // rule
   if (x.rank() != 0) {
     Dim& size = shape[static_cast<size_t>(dim)];
     if (k.is_number() && (k.number() < 0 || (size.is_number() && k.number() > size.number()))) {
-      return call.WrongInput(call.In("k"), fmt::format("is {}, but dim {} has {} elements", k.text(), dim, size.text()),
-                             "ask for no more elements than there are");
+      return call.Wrong("k", fmt::format("is {}, but dim {} has {} elements", k.text(), dim, size.text()),
+                        "ask for no more elements than there are");
     }
     size = k;
   }

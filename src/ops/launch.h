@@ -45,9 +45,9 @@ struct OperandUse {
 
 class Launch;
 
-/// An operand in the order in which the kernel reads it fastest. Whoever knows that the values stay as they are makes the
-/// form once, and lets the launch read it instead: compiled graphs do for constants (compiler/prepare.h). Forms depend on
-/// the processor and on nothing but the operand, so that launches which ask for the same one can share it.
+/// An operand in the order in which the kernel reads it fastest. Whoever knows that the values stay as they are makes
+/// the form once, and lets the launch read it instead: compiled graphs do for constants (compiler/prepare.h). Forms
+/// depend on the processor and on nothing but the operand, so that launches which ask for the same one can share it.
 struct PreparedForm {
   size_t operand = 0;  ///< Launch::refs
   uint64_t bytes = 0;  ///< of the form; 0: there is none, or it would not be faster

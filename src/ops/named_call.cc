@@ -236,7 +236,9 @@ Status NamedCall::CheckTypes() const {
         return WrongInput(input, fmt::format("has {} dims, at most {} are possible", input.rank(), kernels::kMaxRank),
                           "join dims that lie side by side");
       }
-      if (types.Has(input.dtype())) continue;
+      if (input.is_small() ? op.moves_bits && operand.types().Has(input.dtype_number) : types.Has(input.dtype())) {
+        continue;
+      }
       std::string known;
       for (DType type : kernels::kAllDTypes) {
         if (types.Has(type)) known.append(known.empty() ? "" : ", ").append(kernels::Name(type));
@@ -246,7 +248,7 @@ Status NamedCall::CheckTypes() const {
     }
   }
   for (const NamedTensor& output : outputs) {
-    if (output.dtype_number == -1 || output.dtype() != DType::kUndefined) continue;
+    if (output.dtype_number == -1 || IsWritten(output)) continue;
     return WrongOutput(output, fmt::format("is {}, which no operator writes", DTypeText(output.dtype_number)),
                        "create the descriptor with the type of the result");
   }
@@ -356,7 +358,7 @@ Status NamedCall::CheckResult(const opdef::Operand& operand, const opdef::InferR
     }
     out.dtype_number = result.dtype;
   }
-  if (out.dtype() == DType::kUndefined) {  // a type that graphs have and kernels do not compute
+  if (!IsWritten(out)) {  // a type that graphs have and kernels do not compute
     const std::string text = fmt::format("is {}, which is no type that can be written", result.dtype);
     if (operand.source != opdef::TypeSource::kAttribute)
       return WrongOutput(out, text, "create the descriptor with another type");

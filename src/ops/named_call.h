@@ -18,6 +18,7 @@
 
 #include "base/status.h"
 #include "ir/task_info.h"
+#include "kernels/small_float.h"
 #include "opdef/infer.h"
 #include "ops/executor.h"
 #include "ops/launch.h"
@@ -45,6 +46,8 @@ struct NamedOp {
   /// words. Empty: all inputs, then all outputs.
   std::string_view function = {};
   std::string_view arguments = {};
+  /// The steps move elements whatever they are, or convert them: also kernels::SmallFloat, as tensors of uint8.
+  bool moves_bits = false;
 };
 
 /// The row of a type, or null.
@@ -97,9 +100,11 @@ struct NamedTensor {
 
   kernels::DType dtype() const {
     const auto type = static_cast<kernels::DType>(dtype_number);
+    if (is_small()) return kernels::DType::kUInt8;
     return kernels::IsKnown(type) ? type : kernels::DType::kUndefined;
   }
   bool is_known() const;
+  bool is_small() const { return kernels::IsSmallFloat(dtype_number); }
   int rank() const { return static_cast<int>(dims.size()); }
   StridedView view() const { return StridedView::Of(dtype(), dims, data); }
 };
@@ -245,6 +250,10 @@ class NamedCall {
   Status CheckResults();
   Status CheckResult(const opdef::Operand& operand, const opdef::InferResult& result, NamedTensor& out) const;
   Status CheckFormat(const NamedTensor& tensor, int code) const;
+  /// Whether the steps write the type of an output.
+  bool IsWritten(const NamedTensor& out) const {
+    return out.is_small() ? op.moves_bits : out.dtype() != kernels::DType::kUndefined;
+  }
   Status CheckBuffer(NamedTensor& tensor, bool is_input);
   Status CopyInput(const NamedTensor& input, const NamedTensor& output);
   void NoteFound(const Executor& executor);

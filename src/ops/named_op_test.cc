@@ -62,7 +62,7 @@ bool IsWord(const opdef::GraphOp& op, std::string_view word) {
   switch (word[0]) {
     case '%': return !name.empty();
     case '@': return op.FindAttribute(name) != nullptr;
-    case '#':
+    case '#': return HasOperand(op.inputs, name) || op.FindAttribute(name) != nullptr;
     case '$': return HasOperand(op.inputs, name);
     case '=':
       if (name.starts_with("type:")) name.remove_prefix(5);

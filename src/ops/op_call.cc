@@ -7,6 +7,7 @@
 #include <ranges>
 
 #include "ir/task_info.h"
+#include "kernels/small_float.h"
 #include "ops/overlap.h"
 #include "runtime/dump.h"
 
@@ -339,11 +340,27 @@ Status OpCall::Bind() {
 
 // ---- Checks ----
 
+namespace {
+
+// Between numbers of 8 bits with a point, and between them and types of kernels.
+bool ConvertsSmall(int32_t from, int32_t to) {
+  const auto is_number = [](int32_t type) {
+    const auto known = static_cast<kernels::DType>(type);
+    return kernels::IsSmallFloat(type) ||
+           (kernels::IsKnown(known) && kernels::CategoryOf(known) != kernels::Category::kComplex);
+  };
+  return is_number(from) && is_number(to);
+}
+
+}  // namespace
+
 // Bits that are moved have one meaning on both sides.
 Status OpCall::CheckBits() const {
   const Operand& first = outputs[0];
+  const bool converts = (op.computation.takes & kTakesSmallFloats) != 0;
   for (const Operand& input : inputs) {
     if (input.tensor == nullptr || input.type_number == first.type_number) continue;
+    if (converts && ConvertsSmall(input.type_number, first.type_number)) continue;
     return InvalidOperand(input,
                           fmt::format("has {} and {} has {}, between which nothing converts here",
                                       DTypeText(input.type_number), NameOf(first), DTypeText(first.type_number)),

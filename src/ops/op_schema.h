@@ -67,10 +67,11 @@ using opdef::ScalarIn;
 
 /// Tensors that a computation takes beyond plain ones of its types: bits of Computation::takes.
 enum Takes : uint8_t {
-  kTakesFractals = 1,     ///< format FRACTAL_NZ, which is plain memory here
-  kTakesInt4 = 2,         ///< ACL_INT4, two to a byte, where int8 is among the types
-  kTakesAnyBits = 4,      ///< types that no kernel computes with, all tensors of the same one: bits are moved
-  kTakesEmptyAsNull = 8,  ///< in a list: an empty tensor of a type that does not fit stands for none
+  kTakesFractals = 1,      ///< format FRACTAL_NZ, which is plain memory here
+  kTakesInt4 = 2,          ///< ACL_INT4, two to a byte, where int8 is among the types
+  kTakesAnyBits = 4,       ///< types that no kernel computes with, all tensors of the same one: bits are moved
+  kTakesEmptyAsNull = 8,   ///< in a list: an empty tensor of a type that does not fit stands for none
+  kTakesSmallFloats = 16,  ///< kernels::SmallFloat, as tensors of uint8; `lower` converts them by Operand::type_number
 };
 
 /// One thing that can be computed. Rules and `lower` get the call with everything before them checked.

@@ -58,11 +58,12 @@ Status TypeOfOutput(OpCall& call) {
 
 Status TypeOfDTypeParam(OpCall& call) {
   call.compute = call.outputs[0].dtype;
-  const DType wanted = call.Type("dtype");
-  if (wanted == call.compute) return {};
-  return call.Invalid(fmt::format("dtype is {}, but {} has {}", DTypeText(static_cast<int32_t>(wanted)),
-                                  call.NameOf(call.outputs[0]), kernels::Name(call.compute)),
-                      "pass the type of the output");
+  const auto wanted = static_cast<int32_t>(call.Type("dtype"));
+  const int32_t given = call.outputs[0].type_number;
+  if (wanted == given) return {};
+  return call.Invalid(
+      fmt::format("dtype is {}, but {} has {}", DTypeText(wanted), call.NameOf(call.outputs[0]), DTypeText(given)),
+      "pass the type of the output");
 }
 
 Status TypeOfSelf(OpCall& call) {

@@ -50,7 +50,7 @@ class TaskSink {
 
  private:
   // The door, see submission.h.
-  friend Status Submit(Stream& stream, const ir::Task& task);
+  friend Status Submit(Stream& stream, const ir::Task& task, void (*placed)(void* payload));
   friend Status SubmitToSink(Stream& stream, const ir::Task& task);
 
   /// Called with the context's capture_mutex held. `taken` false: the task was refused or dropped and stays with the

@@ -14,7 +14,9 @@ namespace reprise::runtime {
 
 constinit bool internal::g_launch_is_blocking = false;
 
-Status Submit(Stream& stream, const ir::Task& task) {
+Status Submit(Stream& stream, const ir::Task& task) { return Submit(stream, task, nullptr); }
+
+Status Submit(Stream& stream, const ir::Task& task, void (*placed)(void* payload)) {
   if (stream.sink() != nullptr) [[unlikely]] {
     ShortLock lock(stream.context().capture_mutex);
     // Looked up again under the lock: another thread may have ended the capture meanwhile.
@@ -27,7 +29,7 @@ Status Submit(Stream& stream, const ir::Task& task) {
       return status.ok() && !is_capture ? WaitIfBlocking(stream) : std::move(status);
     }
   }
-  return SubmitNow(stream, task);
+  return SubmitNow(stream, task, placed);
 }
 
 Status SubmitKernel(Stream& stream, const ir::Task& task, bool args_readable) {
@@ -46,8 +48,8 @@ Status SubmitToSink(Stream& stream, const ir::Task& task) {
   return status;
 }
 
-Status SubmitNow(Stream& stream, const ir::Task& task) {
-  REPRISE_RETURN_IF_ERROR(QueueNow(stream, task));
+Status SubmitNow(Stream& stream, const ir::Task& task, void (*placed)(void* payload)) {
+  REPRISE_RETURN_IF_ERROR(QueueNow(stream, task, placed));
   return WaitIfBlocking(stream);
 }
 

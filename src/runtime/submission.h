@@ -26,6 +26,9 @@ namespace reprise::runtime {
 /// Hands the task to the sink of the stream if it has one, else queues it. With ASCEND_LAUNCH_BLOCKING=1 it waits until
 /// a queued task has run.
 Status Submit(Stream& stream, const ir::Task& task);
+/// As the other one. `placed` is called for a queued task as soon as its payload has its place in the order of the stream,
+/// and before it can run; not for one that is captured.
+Status Submit(Stream& stream, const ir::Task& task, void (*placed)(void* payload));
 
 /// Submit for kernels: writes their arguments, too, while somebody wants them (aclopStartDumpArgs). `args_readable` is
 /// false for an argument block that is read at run time only.
@@ -35,8 +38,8 @@ Status SubmitKernel(Stream& stream, const ir::Task& task, bool args_readable = t
 /// layer: what it found out about stream and capture still holds. The payload may be destroyed under that lock.
 Status SubmitToSink(Stream& stream, const ir::Task& task);
 
-/// Queues the task past an open capture: for work that must not be captured. Waits as Submit does.
-Status SubmitNow(Stream& stream, const ir::Task& task);
+/// Queues the task past an open capture: for work that must not be captured. Waits as Submit does; `placed` likewise.
+Status SubmitNow(Stream& stream, const ir::Task& task, void (*placed)(void* payload) = nullptr);
 
 /// SubmitNow that never waits, for callers that hold a lock; WaitIfBlocking follows when they have let it go. `placed`
 /// is called as soon as the payload has its place in the order of the stream, and before the task can run.

@@ -213,7 +213,8 @@ TEST_F(CustomOps, WhatFailsInThemFailsTheRun) {
   graph.SetInputs({x}).SetOutputs({fails});
   ge::Session session(Options{});
   ASSERT_EQ(session.AddGraph(1, graph), ge::SUCCESS) << Message();
-  for (const char* text : {"throws: not today", "answers 7", "has not made output 0", "shape or type of unknown size"}) {
+  for (const char* text :
+       {"throws: not today", "answers 7", "has not made output 0", "shape or type of unknown size"}) {
     std::vector<ge::Tensor> outputs;
     EXPECT_NE(session.RunGraph(1, {TensorOf({5, -6})}, outputs), ge::SUCCESS);
     EXPECT_THAT(Message(), HasSubstr(text));

@@ -48,8 +48,9 @@ TEST_F(SessionState, VariablesLastFromRunToRunAndAreSharedByName) {
   EXPECT_THAT(Run(1, {1, 2, 3, 4}), ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(Run(1, {1, 1, 1, 1}), ElementsAre(2, 3, 4, 5));
   // Another graph of the session has the same one, by the name of its node.
-  ASSERT_EQ(Text(Add(2, "graph read\nx = Data() : float32 [4]\ntotal = VariableV2() : float32 [4]\ny = Mul(total, x)\n"
-                        "return y\n")),
+  ASSERT_EQ(Text(Add(2,
+                     "graph read\nx = Data() : float32 [4]\ntotal = VariableV2() : float32 [4]\ny = Mul(total, x)\n"
+                     "return y\n")),
             "");
   EXPECT_THAT(Run(2, {2, 2, 2, 2}), ElementsAre(4, 6, 8, 10));
   const std::vector<std::string> names{"total"};
@@ -75,15 +76,17 @@ TEST_F(SessionState, VariablesLastFromRunToRunAndAreSharedByName) {
 TEST_F(SessionState, WhatVariablesCannotBe) {
   ASSERT_EQ(Text(Add(1, kCountText)), "");
   EXPECT_THAT(Text(session_->CompileGraph(1)), HasSubstr("has variables"));
-  ASSERT_EQ(Text(Add(2, "graph g\nx = Data() : float32 [4]\ntotal = Variable() : float32 [?]\ny = Add(total, x)\n"
-                        "return y\n")),
+  ASSERT_EQ(Text(Add(2,
+                     "graph g\nx = Data() : float32 [4]\ntotal = Variable() : float32 [?]\ny = Add(total, x)\n"
+                     "return y\n")),
             "");
   std::vector<float> x{1, 2, 3, 4};
   std::vector<HostTensor> outputs;
   EXPECT_THAT(Text(session_->RunAndWait(2, std::vector{OnHost(x, {4})}, outputs)), HasSubstr("no size"));
   EXPECT_THAT(Run(1, x), ElementsAre(1, 2, 3, 4));
-  ASSERT_EQ(Text(Add(3, "graph g\nx = Data() : float32 [4]\ntotal = Variable() : float32 [1]\ny = Add(total, x)\n"
-                        "return y\n")),
+  ASSERT_EQ(Text(Add(3,
+                     "graph g\nx = Data() : float32 [4]\ntotal = Variable() : float32 [1]\ny = Add(total, x)\n"
+                     "return y\n")),
             "");
   EXPECT_THAT(Text(session_->RunAndWait(3, std::vector{OnHost(x, {4})}, outputs)),
               testing::ContainsRegex("the variable total is .* \\[4\\] in one graph"));
@@ -159,7 +162,8 @@ TEST_F(SessionState, GE_097_DumpsOfValues) {
                                           "3 Add.t.input.0.npy", "3 Add.t.input.1.npy", "3 Add.t.output.0.npy",
                                           "3 Mul.y.input.0.npy", "3 Mul.y.input.1.npy", "3 Mul.y.output.0.npy"));
   for (const auto& file : FilesBelow(folder_ / "all")) {
-    if (file.string().find("/1/Add.t.") == std::string::npos || file.string().find("output") == std::string::npos) continue;
+    if (file.string().find("/1/Add.t.") == std::string::npos || file.string().find("output") == std::string::npos)
+      continue;
     std::ifstream stream(folder_ / "all" / file, std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
     ASSERT_EQ(bytes.size() % 64, 16U);
@@ -169,8 +173,8 @@ TEST_F(SessionState, GE_097_DumpsOfValues) {
 }
 
 TEST_F(SessionState, GE_097_DumpsOfSomeNodesAsStatistics) {
-  Begin({{"ge.exec.enableDump", "1"}, {"ge.exec.dumpPath", folder_ / "some"}}, {{"ge.exec.dumpData", "stats"},
-                                                                               {"ge.exec.dumpLayer", "y nothing"}});
+  Begin({{"ge.exec.enableDump", "1"}, {"ge.exec.dumpPath", folder_ / "some"}},
+        {{"ge.exec.dumpData", "stats"}, {"ge.exec.dumpLayer", "y nothing"}});
   ASSERT_EQ(Text(Add(5, kOpenText, {{"ge.jit_compile", "2"}})), "");
   std::vector<float> x{1, 2, 3, 4, 5, 6};
   std::vector<HostTensor> outputs;
@@ -268,9 +272,9 @@ TEST_F(SessionState, GE_079_GraphsOfASessionShareMemory) {
     const uint64_t bytes = (*session_->Compiled(3))->summary().feature_size();
     ASSERT_EQ(Text(session_->UpdateFeatureBase(3, Block(bytes), bytes)), "");
     std::vector<OutputTensor> outputs;
-    ASSERT_EQ(Text(session_->RunOnStream(3, stream_, std::vector{OnDevice(std::vector<float>(8192, 1), {128, 64})},
-                                         outputs)),
-              "");
+    ASSERT_EQ(
+        Text(session_->RunOnStream(3, stream_, std::vector{OnDevice(std::vector<float>(8192, 1), {128, 64})}, outputs)),
+        "");
     Sync();
     EXPECT_EQ(session_->shared_feature_bytes(), before);
     outputs.clear();

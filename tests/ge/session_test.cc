@@ -107,7 +107,7 @@ TEST_F(EngineTest, GE_010_OptionsAreChecked) {
       {{{"ge.exec.enableDump", "1"}, {"ge.exec.enableDumpDebug", "1"}, {"ge.exec.dumpPath", "/tmp"}},
        kParamInvalid,
        "excludes it"},
-      {{{"ge.exec.enableDump", "1"}, {"ge.exec.dumpPath", "/tmp"}}, kUnsupported, "do not write"},
+      {{{"ge.exec.enableDumpDebug", "1"}, {"ge.exec.dumpPath", "/tmp"}}, kUnsupported, "overflows"},
       {{{"ge.exec.dumpStep", "0|5-3"}}, kParamInvalid, "steps"},
       {{{"ge.optimizationSwitch", "Pass:maybe"}}, kParamInvalid, "Pass:on"},
       {{{"ge.fusionSwitchFile", "/nonexistent/file"}}, kParamInvalid, "exists"},

@@ -8,13 +8,16 @@ import ctypes
 
 import torch
 
-from aclnn import LIB_DIR, NUMBERS, AclError, check, device, memory
+import aclnn
+from aclnn import LIB_DIR, AclError, check, device, memory
 
 import gen_graph_ops  # noqa: E402 - aclnn knows where it is
 
 ROWS = {row.type: row for rows in gen_graph_ops.read_table().values() for row in rows}
 FAMILIES = {row.type: family for family, rows in gen_graph_ops.read_table().items() for row in rows}
-TORCH_TYPES = {number: dtype for dtype, number in NUMBERS.items()}
+NUMBERS = {**aclnn.NUMBERS, torch.float8_e5m2: 35, torch.float8_e4m3fn: 36, torch.float8_e8m0fnu: 37}
+HIFLOAT8 = 34  # which PyTorch does not have
+TORCH_TYPES = {**{number: dtype for dtype, number in NUMBERS.items()}, HIFLOAT8: torch.uint8}
 UNDEFINED, UNKNOWN_RANK, FORMAT_ND = -1, -2, 2
 
 _executor = ctypes.CDLL(str(LIB_DIR / "libacl_op_executor.so"))
@@ -37,6 +40,13 @@ class Known:
         self.value = value
 
 
+class Bits:
+    """An input of a type that PyTorch does not have, by its bytes."""
+
+    def __init__(self, value, number):
+        self.value, self.number = value, number
+
+
 class Tensor:
     """A descriptor, and a buffer with device memory where there is some."""
 
@@ -48,11 +58,12 @@ class Tensor:
 
     @classmethod
     def placed(cls, value):
-        value = value.detach().contiguous()
+        number = value.number if isinstance(value, Bits) else NUMBERS[value.dtype]
+        value = (value.value if isinstance(value, Bits) else value).detach().contiguous()
         count = value.numel() * value.element_size()
         address = device().allocate(count)
         elements(address, value.numel(), value.dtype).copy_(value.reshape(-1))
-        return cls(list(value.shape), NUMBERS[value.dtype], address, count)
+        return cls(list(value.shape), number, address, count)
 
     @classmethod
     def constant(cls, value):

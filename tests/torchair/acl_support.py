@@ -53,9 +53,9 @@ def log():
 @contextlib.contextmanager
 def graphs():
     """The graphs that are compiled within the block: AclConcreteGraph."""
-    from torchair._acl_concrete_graph import explain
+    from torchair import _watch
 
-    with explain.watching() as found:
+    with _watch.watching() as found:
         yield found
 
 

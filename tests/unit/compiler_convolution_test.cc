@@ -94,7 +94,7 @@ TEST(CompilerConvolution, ChainsComputeTheSame) {
     PassRecords records;
     Status status = RunPasses(*after, {}, &records);
     ASSERT_TRUE(status.ok()) << status.detail().what << "\n" << body;
-    EXPECT_GE(records["ConvLayoutPass"].changed, 2u) << body;
+    EXPECT_GE(records["ConvLayoutPass"].changed, 1u) << body;
     ExpectNear(*before, *after);
   }
 }

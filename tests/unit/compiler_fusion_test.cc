@@ -283,6 +283,10 @@ TEST(CompilerFusion, Movement) {
   const std::string quantised =
       "x = Data() : int8 [4, 2]\na = Const() : float32 [2] = 0.5, 0.25\nb = Const() : float32 [2] = 2, 4\n"
       "d = AscendAntiQuantV2(x, a) {dst_type = float16}\n";
+  const std::string heads = "x = Data() : float32 [2, 3, 4, 5]\n";
+  const std::string flat = heads +
+                           "down = Const() : int64 [3] = 6, 4, 5\nup = Const() : int64 [4] = 2, 3, 5, 4\n"
+                           "p = Const() : int64 [3] = 0, 2, 1\nf = Reshape(x, down)\nt = Transpose(f, p)\n";
   ExpectFusions({
       {"TransposeElementwiseFusionPass",
        there + back + "r = Relu(t)\nc = Cast(r) {dst_type = float16}\ny = Transpose(c, q)\nreturn y\n",
@@ -299,8 +303,13 @@ TEST(CompilerFusion, Movement) {
        x + "y = Adds(x = x) {value = -2.0}\nreturn y\n"},
       {"DequantQuantFusionPass", quantised + "y = AscendQuantV2(d, b)\nreturn y\n",
        "x = Data() : int8 [4, 2]\nreturn x\n"},
+      {"TransposeReshapeFusionPass", flat + "y = Reshape(t, up)\nreturn y\n",
+       heads + "y_perm = Const() : int64 [4] = 0, 1, 3, 2\ny = Transpose(x = x, perm = y_perm)\nreturn y\n"},
   });
   ExpectRefusals({
+      {"TransposeReshapeFusionPass", flat + "y = Reshape(t, up)\nreturn y, t\n", "t has other users"},
+      {"TransposeReshapeFusionPass",
+       flat + "other = Const() : int64 [4] = 3, 2, 5, 4\ny = Reshape(t, other)\nreturn y\n", "dims in front"},
       {"TransposeElementwiseFusionPass", there + back + "r = Relu(t)\ny = Transpose(r, q)\nreturn y, t\n",
        "t has other users"},
       {"TransposeElementwiseFusionPass", there + back + "y = Transpose(t, q)\nreturn y\n", ""},
@@ -346,6 +355,26 @@ const std::string kBlock =
 
 TEST(CompilerFusion, WholesAreFoundInEachOther) {
   EXPECT_EQ(TypesAfterFusions(kBlock), "AddRmsNorm MatMulV2 SwiGlu Add");
+}
+
+// The forms of front ends that write out addmm with its factors, and attention with its heads as batches.
+TEST(CompilerFusion, FactorsOfOneStandInNobodysWay) {
+  // A Cast to the type that is there, behind each product.
+  EXPECT_EQ(TypesAfterFusions("x = Data() : float32 [4, 8]\nsig = Sigmoid(x)\ns = Cast(sig) {dst_type = float32}\n"
+                              "m = Mul(x, s)\ny = Cast(m) {dst_type = float32}\nreturn y\n"),
+            "Swish");
+  EXPECT_EQ(TypesAfterFusions("x = Data() : float32 [6, 16]\nw = Data() : float32 [16, 8]\nb = Data() : float32 [8]\n"
+                              "one = Const() : float32 [] = 1\nmm = MatMulV2(x, w)\nscaled = Mul(mm, one)\n"
+                              "bias = Mul(one, b)\ny = Add(scaled, bias)\nreturn y\n"),
+            "MatMulV2");
+  EXPECT_EQ(
+      TypesAfterFusions(
+          "q = Data() : float32 [1, 2, 6, 8]\nk = Data() : float32 [1, 2, 6, 8]\nv = Data() : float32 [1, 2, 6, 8]\n"
+          "down = Const() : int64 [3] = 2, 6, 8\nup = Const() : int64 [4] = 1, 2, 8, 6\n"
+          "p = Const() : int64 [3] = 0, 2, 1\nscale = Const() : float32 [] = 0.25\n"
+          "f = Reshape(k, down)\nt = Transpose(f, p)\nkt = Reshape(t, up)\nqk = BatchMatMul(q, kt)\n"
+          "s = Mul(qk, scale)\nw = SoftmaxV2(s) {axes = [-1]}\ny = BatchMatMul(w, v)\nreturn y\n"),
+      "PromptFlashAttention");
 }
 
 TEST(CompilerFusion, SwitchesAndLevels) {

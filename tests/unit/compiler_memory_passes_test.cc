@@ -251,6 +251,54 @@ TEST(Passes, GE_065_CopiesSurviveAllPasses) {
   }
 }
 
+constexpr const char* kWritingBranches =
+    "\n"
+    "graph yes\n"
+    "a = Data() : float32 [4]\n"
+    "b = Data() : float32 [4]\n"
+    "s = AssignAdd(a, b)\n"
+    "return s\n"
+    "\n"
+    "graph no\n"
+    "a = Data() : float32 [4]\n"
+    "b = Data() : float32 [4]\n"
+    "s = Sub(a, b)\n"
+    "return s\n";
+
+TEST(Passes, GE_065_BranchesThatWriteGetACopyOfWhatOthersRead) {
+  const std::string mark = " notes {_cannot_be_deleted = true, no_need_constant_folding = true}\n";
+  const std::string head =
+      "graph g\n"
+      "p = Data() : bool []\n"
+      "x = Data() : float32 [4]\n"
+      "a = Abs(x)\n"
+      "b = Exp(x)\n";
+  // What a branch only reads is shared; what nobody else reads may be written.
+  ExpectPass("MemoryConflictPass",
+             head + "i = If(p, a, b) calls (yes, no) : output0 float32 [4]\n" +
+                 "j = If(p, b, a) calls (no, no) : output0 float32 [4]\nreturn i, j\n" + kWritingBranches,
+             head + "a_copy = Identity(x = a)" + mark + "i = If(p, a_copy, b) calls (yes, no) : output0 float32 [4]\n" +
+                 "j = If(p, b, a) calls (no, no) : output0 float32 [4]\nreturn i, j\n" + kWritingBranches);
+  ExpectNoPass("MemoryConflictPass",
+               head + "i = If(p, a, b) calls (yes, no) : output0 float32 [4]\nreturn i, b\n" + kWritingBranches);
+}
+
+TEST(Passes, GE_065_LoopsWhoseResultsAreWrittenGetACopy) {
+  const std::string mark = " notes {_cannot_be_deleted = true, no_need_constant_folding = true}\n";
+  const std::string loop =
+      "\n"
+      "graph on\nn = Data() : int32 []\nx = Data() : float32 [4]\ny = Data() : float32 [4]\n"
+      "zero = Const() : int32 [] = 0\nc = Greater(n, zero)\nreturn c\n"
+      "\n"
+      "graph body\nn = Data() : int32 []\nx = Data() : float32 [4]\ny = Data() : float32 [4]\n"
+      "one = Const() : int32 [] = 1\nm = Sub(n, one)\nz = Add(x, y)\nreturn m, z, y\n";
+  const std::string head = "graph g\nn = Data() : int32 []\nx = Data() : float32 [4]\ny = Data() : float32 [4]\n";
+  const std::string outputs = " calls (on, body) : output0 int32 [], output1 float32 [4], output2 float32 [4]\n";
+  ExpectPass("MemoryConflictPass", head + "w = While(n, x, y)" + outputs + "s = AssignAdd(w:1, w:2)\nreturn s\n" + loop,
+             head + "x_copy = Identity(x = x)" + mark + "w = While(n, x_copy, y)" + outputs +
+                 "s = AssignAdd(w:1, w:2)\nreturn s\n" + loop);
+}
+
 TEST(Passes, GE_066_InputsThatAreOtherResultsAreCopied) {
   ExpectPass("MemoryConflictPass",
              "graph g\n"

@@ -5,7 +5,6 @@
 
 #include "compiler/storage.h"
 #include "compiler_run_fixture.h"
-#include "kernels/matmul.h"
 
 namespace reprise::compiler {
 namespace {
@@ -71,35 +70,34 @@ TEST_F(CompilerMemory, GE_071_WrongPlansAreFound) {
   }
 }
 
-// A product of 8 rows with the numbers of a 40 x 24 weight as they lie in `rows`, by hand.
+// A product of 8 rows with the numbers of a 40 x 32 weight as they lie in `rows`, by hand.
 Floats ProductOf(const Floats& x, const Floats& weight, bool transposed) {
-  Floats product(8 * 24, 0.0f);
+  Floats product(8 * 32, 0.0f);
   for (size_t i = 0; i < 8; ++i) {
-    for (size_t j = 0; j < 24; ++j) {
-      for (size_t k = 0; k < 40; ++k) product[i * 24 + j] += x[i * 40 + k] * weight[transposed ? j * 40 + k : k * 24 + j];
+    for (size_t j = 0; j < 32; ++j) {
+      for (size_t k = 0; k < 40; ++k)
+        product[i * 32 + j] += x[i * 40 + k] * weight[transposed ? j * 40 + k : k * 32 + j];
     }
   }
   return product;
 }
 
 TEST_F(CompilerMemory, WeightsOfProductsAreThereOnceInTheFormThatKernelsRead) {
-  Floats weight(24 * 40);
+  Floats weight(32 * 40);
   Floats x(8 * 40);
   for (size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(i % 7) - 3;
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 5) - 2;
-  kernels::TensorRef operand = kernels::MakeContiguous(nullptr, kernels::DType::kFloat, {40, 24});
-  const auto form = static_cast<uint64_t>(kernels::PreparedRightBytes(operand, kernels::DType::kFloat));
-  const auto rounded = [](uint64_t bytes) { return (bytes + 511) / 512 * 512; };
+  constexpr uint64_t kForm = 40 * 32 * 4;  // as many columns as whole panels have
   for (const bool transposed : {true, false}) {
     std::string numbers;
     for (const float value : weight) numbers += (numbers.empty() ? "" : ", ") + std::to_string(static_cast<int>(value));
-    const std::string shape = transposed ? "[24, 40]" : "[40, 24]";
+    const std::string shape = transposed ? "[32, 40]" : "[40, 32]";
     const std::string flag = transposed ? "true" : "false";
-    const std::string graph = "graph g\nx = Data() : float32 [8, 40]\nw = Const() : float32 " + shape + " = " + numbers +
-                              "\na = MatMulV2(x1 = x, x2 = w) {transpose_x2 = " + flag + "}\n" +
+    const std::string graph = "graph g\nx = Data() : float32 [8, 40]\nw = Const() : float32 " + shape + " = " +
+                              numbers + "\na = MatMulV2(x1 = x, x2 = w) {transpose_x2 = " + flag + "}\n" +
                               "b = Neg(x)\nc = MatMulV2(x1 = b, x2 = w) {transpose_x2 = " + flag + "}\n";
     EXPECT_OK(Compile(graph + "return a, c\n"));
-    EXPECT_EQ(executable_->needs().constants, rounded(form)) << "one form for both, nothing else";
+    EXPECT_EQ(executable_->needs().constants, kForm) << "one form for both, nothing else";
     const Floats expected = ProductOf(x, weight, transposed);
     const auto out = Run({In(x, {8, 40})});
     EXPECT_EQ(Values(out[0]), expected);
@@ -110,15 +108,16 @@ TEST_F(CompilerMemory, WeightsOfProductsAreThereOnceInTheFormThatKernelsRead) {
       options.passes.folds_constants = false;
       return options;
     }()));
-    EXPECT_EQ(executable_->needs().constants, rounded(form) + rounded(weight.size() * 4)) << "others read the weight";
+    EXPECT_EQ(executable_->needs().constants, kForm + weight.size() * 4) << "others read the weight";
     EXPECT_EQ(Values(Run({In(x, {8, 40})})[0]), expected);
   }
 }
 
 // Few rows read a weight as it is; a weight that is an input may change.
 TEST_F(CompilerMemory, WeightsThatAreNoConstantsOrForFewRowsStayAsTheyAre) {
-  EXPECT_OK(Compile("graph g\nx = Data() : float32 [8, 2]\nw = Data() : float32 [2, 16]\ny = MatMulV2(x1 = x, x2 = w)\n"
-                    "return y\n"));
+  EXPECT_OK(
+      Compile("graph g\nx = Data() : float32 [8, 2]\nw = Data() : float32 [2, 16]\ny = MatMulV2(x1 = x, x2 = w)\n"
+              "return y\n"));
   Floats rows(32, 1.0f);
   const RunTensor w = In(rows, {2, 16});
   const RunTensor x = In(Floats(16, 1.0f), {8, 2});

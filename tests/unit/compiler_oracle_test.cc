@@ -13,6 +13,7 @@
 #include "compiler/tune.h"
 #include "compiler/tuning_bank.h"
 #include "compiler_run_fixture.h"
+#include "ops/named_lowering.h"
 #include "random_compiler_graph.h"
 #include "scale.h"
 
@@ -262,6 +263,159 @@ TEST_F(CompilerOracle, RandomGraphsThatWriteTheirInputs) {
       }
     }
   }
+}
+
+// ---- Every operator by its type ----
+
+// What is tried for the operands and attributes of an operator: shapes in turn, numbers that may be axes, sizes or
+// places.
+struct Attempt {
+  std::vector<std::vector<int64_t>> shapes;
+  std::vector<int64_t> value;  // of operands whose value decides the shape
+  int64_t number;              // of required attributes
+};
+
+const std::vector<Attempt>& Attempts() {
+  static const std::vector<Attempt> kAttempts = {
+      {{{4, 6}}, {1}, 1},
+      {{{4, 6}}, {0, 1}, 2},
+      {{{4, 6}, {6}}, {6}, 0},
+      {{{4, 6}, {6, 4}}, {24}, 1},
+      {{{2, 3, 4}, {2, 4, 3}}, {0, 2, 1}, 1},
+      {{{1, 4, 4, 6}, {3, 4, 2, 2}}, {1, 4, 4, 6}, 1},
+      {{{2, 4, 6, 6}, {4}}, {2, 2, 3, 3}, 2},
+      {{{5}, {5}}, {5}, 0},
+  };
+  return kAttempts;
+}
+
+std::string SizesText(const std::vector<int64_t>& sizes) {
+  std::string text = "[";
+  for (const int64_t size : sizes) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
+// The type that an operand gets: the first of these that it takes. Operands with one variable get one.
+int32_t TypeFor(const opdef::Operand& operand, int32_t preferred) {
+  for (const int32_t type : {preferred, kFloat, kInt64, kInt32, kBool, 1, 2, 4}) {
+    if (operand.types().Has(type)) return type;
+  }
+  return -1;
+}
+
+// The operator between inputs of the graph and its results; empty where nothing can be made of it.
+std::string GraphOf(const opdef::GraphOp& op, const Attempt& attempt, int32_t preferred) {
+  std::string lines = "graph sweep\n";
+  std::string arguments;
+  size_t data = 0;
+  for (const opdef::Operand& operand : op.inputs) {
+    if (operand.is_optional()) continue;
+    const int32_t type = TypeFor(operand, operand.is_value() ? kInt64 : preferred);
+    if (type < 0) return {};
+    for (int copy = 0; copy < (operand.is_list() ? 2 : 1); ++copy) {
+      const std::string name = "i" + std::to_string(data++);
+      if (operand.is_value()) {
+        lines += name + " = Const() : " + opdef::TypeName(type) + " " +
+                 SizesText({static_cast<int64_t>(attempt.value.size())}) + " = ";
+        for (size_t i = 0; i < attempt.value.size(); ++i)
+          lines += (i != 0 ? ", " : "") + std::to_string(attempt.value[i]);
+        lines += "\n";
+      } else {
+        const size_t which = operand.is_list() ? 0 : std::min(data - 1, attempt.shapes.size() - 1);
+        lines += name + " = Data() : " + opdef::TypeName(type) + " " + SizesText(attempt.shapes[which]) + "\n";
+      }
+      arguments += (arguments.empty() ? "" : ", ") + name;
+    }
+  }
+  std::string attributes;
+  for (const opdef::AttributeDef& def : op.attributes) {
+    if (!def.is_required) continue;
+    attributes += (attributes.empty() ? "" : ", ") + std::string(def.name) + " = ";
+    const std::string number = std::to_string(attempt.number);
+    switch (def.kind) {
+      case opdef::AttributeKind::kBool: attributes += "false"; break;
+      case opdef::AttributeKind::kFloat: attributes += "0.5"; break;
+      case opdef::AttributeKind::kString: attributes += "\"mean\""; break;
+      case opdef::AttributeKind::kInts: attributes += SizesText(attempt.value); break;
+      case opdef::AttributeKind::kInt: attributes += number; break;
+      case opdef::AttributeKind::kType: attributes += "float32"; break;
+      default: return {};
+    }
+  }
+  lines += "node = " + std::string(op.type) + "(" + arguments + ")";
+  if (!attributes.empty()) lines += " {" + attributes + "}";
+  lines += "\nout = Identity(node)\nreturn out";
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    if (op.outputs[i].is_list()) break;
+    lines += ", node:" + std::to_string(i);
+  }
+  return lines + "\n";
+}
+
+// Small whole numbers: places and counts where they are such, and sums without rounding.
+std::vector<ConstantPtr> NumbersFor(const Graph& graph, std::mt19937& random) {
+  std::vector<ConstantPtr> inputs;
+  for (const NodeId id : graph.inputs) {
+    const Tensor& tensor = graph.at(id).outputs[0].tensor;
+    std::vector<double> numbers(static_cast<size_t>(tensor.shape.elements().number()));
+    for (double& number : numbers) number = static_cast<double>(random() % 4);
+    inputs.push_back(MakeConstant(tensor.dtype, tensor.shape.numbers(), numbers));
+  }
+  return inputs;
+}
+
+TEST_F(CompilerOracle, EveryOperatorComputesTheSameOnAllLevels) {
+  const bool is_whole = reprise::testing::InForm(1) > 1;
+  const std::string folder = ::testing::TempDir() + "/sweep_" + std::to_string(getpid());
+  size_t operators = 0;
+  size_t computed = 0;
+  for (const opdef::GraphOp& op : opdef::GraphOps()) {
+    const bool is_repeatable =
+        op.repeatability == opdef::Repeatability::kFixed || op.repeatability == opdef::Repeatability::kOrder;
+    if (!is_repeatable || !ops::HasSteps(op.type) || op.outputs.empty()) continue;
+    if (!is_whole && ++operators % 8 != 0) continue;
+    bool is_computed = false;
+    for (size_t n = 0; n < Attempts().size() && !is_computed; ++n) {
+      for (const int32_t type : {kFloat, kInt32, 1}) {
+        const std::string text = GraphOf(op, Attempts()[n], type);
+        if (text.empty()) break;
+        auto graph = FromText(text);
+        ASSERT_TRUE(graph.ok()) << Told(std::move(graph).status()) << "\n" << text;
+        opdef::Facts facts;
+        if (!Verify(**graph).ok() || !InferShapes(**graph, facts).ok()) continue;
+        const std::vector<ConstantPtr> inputs = NumbersFor(**graph, random_);
+        auto evaluated = EvaluateGraph(**graph, inputs);
+        if (!evaluated.ok()) continue;  // what the operator refuses is not tried
+        is_computed = true;
+        for (int way = 0; way < 4; ++way) {
+          CompileOptions options;
+          options.passes.level = way == 1 ? Level::kO1 : way == 2 ? Level::kO3 : Level::kO0;
+          if (way == 3) {  // as tuning would choose
+            auto bank = TuningBank::Open(folder);
+            ASSERT_TRUE(bank.ok());
+            const NodeId id = (*graph)->Find("node");
+            ASSERT_TRUE((*bank)->Add(SplitKey(**graph, id, 0), {"split 3", 1}).ok());
+            options.bank = *bank;
+          }
+          auto compiled = Make(**graph, options);
+          ASSERT_TRUE(compiled.ok()) << Told(std::move(compiled).status()) << "\n" << text;
+          auto results = RunOnce(**compiled, inputs);
+          ASSERT_TRUE(results.ok()) << Told(std::move(results).status()) << "\n" << text;
+          for (size_t i = 0; i < results->size(); ++i) {
+            const ConstantPtr& value = (*evaluated)[i];
+            EXPECT_TRUE(IsClose({value->dtype, value->shape, value->bytes}, (*results)[i]))
+                << "result " << i << ", way " << way << "\n"
+                << text;
+          }
+        }
+        break;
+      }
+    }
+    computed += is_computed ? 1 : 0;
+  }
+  std::filesystem::remove_all(folder);
+  RecordProperty("computed", static_cast<int>(computed));
+  EXPECT_GT(computed, is_whole ? 250U : 25U);
 }
 
 }  // namespace

@@ -171,8 +171,8 @@ TEST(LargeGraphs, TwentyThousandNodes) {
   };
   const Port x = data("x");
   const Tensor matrix = graph.TensorOf(x);
-  const std::vector<double> ones(16, 1.0);
-  const Port one = {rewriter.AddConstant("one", MakeConstant(0, {4, 4}, std::span<const double>(ones))), 0};
+  const std::vector<double> halves(16, 0.5);
+  const Port half = {rewriter.AddConstant("half", MakeConstant(0, {4, 4}, std::span<const double>(halves))), 0};
   Port last = x;
   const int layers = Loops(2000, 200);
   for (int layer = 0; layer < layers; ++layer) {
@@ -180,11 +180,11 @@ TEST(LargeGraphs, TwentyThousandNodes) {
       return Port{rewriter.AddOperator("", type, inputs, matrix, std::move(attributes)), 0};
     };
     const std::vector<int64_t> swap = {1, 0};
-    const Port equal1 = add("Mul", {last, one});
-    const Port equal2 = add("Mul", {last, one});
+    const Port equal1 = add("Mul", {last, half});
+    const Port equal2 = add("Mul", {last, half});
     const Port there = add("TransposeD", {equal1}, {{"perm", swap}});
     const Port back = add("TransposeD", {there}, {{"perm", swap}});
-    const Port constant = add("Add", {one, one});  // folds, and all are equal
+    const Port constant = add("Add", {half, half});  // folds, and all are equal
     const Port identity = add("Identity", {back});
     add("Abs", {identity});  // nobody needs it
     const Port moved = add("TensorMove", {identity});

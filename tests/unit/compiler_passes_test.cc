@@ -600,10 +600,57 @@ TEST(Passes, MarkersDropoutsAndAssertsGo) {
              "text = Data() : string []\n"
              "print = PrintV2(text)\n"
              "return a after (p, x)\n");
+  ExpectPass("PrintPass",
+             "graph g\n"
+             "x = Data() : float32 [4]\n"
+             "text = StringFormat(x, x) {summarize = 2, template = \"a %s b %s\"}\n"
+             "print = PrintV2(text) {output_stream = \"stdout\"} after (x)\n"
+             "a = Abs(x)\n"
+             "return a after (print)\n",
+             "graph g\n"
+             "x = Data() : float32 [4]\n"
+             "print_1 = FormatAndPrint(x, x) {output_stream = \"stdout\", summarize = 2, template = \"a %s b %s\"} "
+             "after (x)\n"
+             "a = Abs(x)\n"
+             "return a after (print_1)\n");
+  ExpectNoPass("PrintPass", "graph g\ntext = Data() : string []\np = PrintV2(text)\nreturn text after (p)\n");
   PassOptions training;
   training.is_inference = false;
   ExpectNoPass("DropoutPass", dropout, training);
   ExpectNoPass("AssertPass", asserts, training);
+}
+
+TEST(Passes, ProductsWithOneGo) {
+  const std::string head =
+      "graph g\n"
+      "x = Data() : float32 [4]\n"
+      "h = Data() : float16 [4]\n"
+      "one = Const() : float32 [] = 1\n"
+      "ones = Const() : float32 [2, 4] = 1 ...\n"
+      "zero = Const() : float32 [] = 0\n";
+  ExpectPass("NeutralElementPass",
+             head +
+                 "a = Mul(x, one)\n"
+                 "b = Mul(one, a)\n"
+                 "c = RealDiv(b, one)\n"
+                 "d = Sub(c, zero)\n"
+                 "e = Muls(d) {value = 1.0}\n"
+                 "y = Abs(e)\n"
+                 "return y, h, ones, zero\n",
+             head + "y = Abs(x)\nreturn y, h, ones, zero\n");
+  // Others are not what they get: another shape, the reciprocal, the sign of 0.
+  ExpectNoPass("NeutralElementPass", head +
+                                         "a = Mul(x, ones)\n"
+                                         "c = RealDiv(one, x)\n"
+                                         "d = Add(x, zero)\n"
+                                         "e = Sub(zero, x)\n"
+                                         "f = Muls(x) {value = 2.0}\n"
+                                         "return a, c, d, e, f, h\n");
+  const PassRecord record = ExpectNoPass("NeutralElementPass", head +
+                                                                   "a = Mul(x, one)\n"
+                                                                   "s = AssignAdd(x, x)\n"
+                                                                   "return a, h\n");
+  EXPECT_EQ(record.refusals.size(), 1U);
 }
 
 TEST(Passes, SumsOfOneAndUselessOrderGo) {

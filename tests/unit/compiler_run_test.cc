@@ -77,12 +77,13 @@ TEST_F(CompilerRun, OutputsMayLieWhereInputsAre) {
 }
 
 TEST_F(CompilerRun, ViewsAndPiecesAreNoCopies) {
-  EXPECT_OK(Compile("graph g\n"
-                    "x = Data() : float32 [4, 2]\n"
-                    "s = SplitD(x) {split_dim = 0, num_split = 2} : y0 float32 [2, 2], y1 float32 [2, 2]\n"
-                    "f = FlattenV2(s:1) {axis = 0, end_axis = 1}\n"
-                    "y = Abs(f)\n"
-                    "return y, s:0\n"));
+  EXPECT_OK(
+      Compile("graph g\n"
+              "x = Data() : float32 [4, 2]\n"
+              "s = SplitD(x) {split_dim = 0, num_split = 2} : y0 float32 [2, 2], y1 float32 [2, 2]\n"
+              "f = FlattenV2(s:1) {axis = 0, end_axis = 1}\n"
+              "y = Abs(f)\n"
+              "return y, s:0\n"));
   EXPECT_EQ(executable_->needs().features, 0U);
   const auto out = Run({In({1, 2, 3, 4, -5, 6, -7, 8}, {4, 2})});
   EXPECT_EQ(Values(out[0]), (std::vector<float>{5, 6, 7, 8}));
@@ -90,25 +91,28 @@ TEST_F(CompilerRun, ViewsAndPiecesAreNoCopies) {
 }
 
 TEST_F(CompilerRun, ReferencesAreWrittenInPlace) {
-  EXPECT_OK(Compile("graph g\n"
-                    "v = Data() : float32 [3]\n"
-                    "x = Data() : float32 [3]\n"
-                    "w = Assign(ref = v, value = x)\n"
-                    "y = Abs(w)\n"
-                    "return y\n"));
+  EXPECT_OK(
+      Compile("graph g\n"
+              "v = Data() : float32 [3]\n"
+              "x = Data() : float32 [3]\n"
+              "w = Assign(ref = v, value = x)\n"
+              "y = Abs(w)\n"
+              "return y\n"));
   const RunTensor v = In({0, 0, 0}, {3});
   EXPECT_EQ(Values(Run({v, In({1, -2, 3}, {3})})[0]), (std::vector<float>{1, 2, 3}));
   EXPECT_EQ(Values(v), (std::vector<float>{1, -2, 3}));
 }
 
 TEST_F(CompilerRun, ConstantsAreNotWritten) {
-  EXPECT_OK(Compile("graph g\nx = Data() : float32 [2]\nc = Const() : float32 [2] = 2, 3\n"
-                    "w = AssignAdd(ref = c, value = x)\nreturn w\n"));
+  EXPECT_OK(
+      Compile("graph g\nx = Data() : float32 [2]\nc = Const() : float32 [2] = 2, 3\n"
+              "w = AssignAdd(ref = c, value = x)\nreturn w\n"));
   for (int i = 0; i < 2; ++i) EXPECT_EQ(Values(Run({In({1, 1}, {2})})[0]), (std::vector<float>{3, 4}));
 }
 
 TEST_F(CompilerRun, OperatorsWithoutStepsAreRefusedByName) {
-  const Status status = Compile("graph g\nx = Data() : float32 [1]\ny = HcomAllReduce(x) {reduction = \"sum\", group = \"g\"}\nreturn y\n");
+  const Status status = Compile(
+      "graph g\nx = Data() : float32 [1]\ny = HcomAllReduce(x) {reduction = \"sum\", group = \"g\"}\nreturn y\n");
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.code(), 100024);
   EXPECT_NE(status.detail().what.find("HcomAllReduce"), std::string::npos) << status.detail().what;
@@ -123,7 +127,8 @@ TEST_F(CompilerRun, WrongTensorsAreRefused) {
   };
   EXPECT_EQ(refusal({}), "the run has 0 inputs, the graph 1");
   EXPECT_EQ(refusal({In({1, 2}, {2})}), "input 0 (x) has the shape [2], the graph takes [4]");
-  EXPECT_EQ(refusal({In(std::vector<int32_t>{1, 2, 3, 4}, {4}, kInt32)}), "input 0 (x) is int32, the graph takes float32");
+  EXPECT_EQ(refusal({In(std::vector<int32_t>{1, 2, 3, 4}, {4}, kInt32)}),
+            "input 0 (x) is int32, the graph takes float32");
   RunTensor none = In({1, 2, 3, 4}, {4});
   none.data = nullptr;
   EXPECT_EQ(refusal({none}), "input 0 (x) has no memory");
@@ -136,8 +141,9 @@ TEST_F(CompilerRun, WrongTensorsAreRefused) {
 // ---- Shapes that only runs know ----
 
 TEST_F(CompilerRun, ShapesFollowTheInputs) {
-  EXPECT_OK(Compile("graph g\nx = Data() : float32 [?, 2]\naxes = Const() : int64 [1] = 1\n"
-                    "s = ReduceSum(x, axes) {keep_dims = false}\nreturn s\n"));
+  EXPECT_OK(
+      Compile("graph g\nx = Data() : float32 [?, 2]\naxes = Const() : int64 [1] = 1\n"
+              "s = ReduceSum(x, axes) {keep_dims = false}\nreturn s\n"));
   EXPECT_FALSE(executable_->is_static());
   for (const int64_t rows : {3, 1, 0, 5, 3}) {
     std::vector<float> values(static_cast<size_t>(rows * 2), 1.5F);
@@ -165,7 +171,8 @@ TEST_F(CompilerRun, RanksMayBeOpen) {
 }
 
 TEST_F(CompilerRun, ValuesOfHostInputsDecideShapes) {
-  EXPECT_OK(Compile("graph g\nx = Data() : float32 [6]\nn = Data() : int64 [2]\ny = Reshape(x, n)\nz = Abs(y)\nreturn z\n"));
+  EXPECT_OK(
+      Compile("graph g\nx = Data() : float32 [6]\nn = Data() : int64 [2]\ny = Reshape(x, n)\nz = Abs(y)\nreturn z\n"));
   const RunTensor x = In({1, 2, 3, 4, 5, -6}, {6});
   for (const auto& wanted : std::vector<std::vector<int64_t>>{{2, 3}, {3, -1}, {6, 1}}) {
     RunTensor n = In(wanted, {2}, kInt64);
@@ -179,32 +186,34 @@ TEST_F(CompilerRun, ValuesOfHostInputsDecideShapes) {
 }
 
 TEST_F(CompilerRun, BranchesAndLoops) {
-  EXPECT_OK(Compile("graph g\n"
-                    "p = Data() : bool []\n"
-                    "x = Data() : float32 [2]\n"
-                    "i = If(p, x) calls (yes, no) : output0 float32 [2]\n"
-                    "y = Abs(i)\n"
-                    "return y, i\n"
-                    "\n"
-                    "graph yes\na = Data() : float32 [2]\nb = Add(a, a)\nreturn b\n"
-                    "\n"
-                    "graph no\na = Data() : float32 [2]\nb = Neg(a)\nreturn b\n"));
+  EXPECT_OK(
+      Compile("graph g\n"
+              "p = Data() : bool []\n"
+              "x = Data() : float32 [2]\n"
+              "i = If(p, x) calls (yes, no) : output0 float32 [2]\n"
+              "y = Abs(i)\n"
+              "return y, i\n"
+              "\n"
+              "graph yes\na = Data() : float32 [2]\nb = Add(a, a)\nreturn b\n"
+              "\n"
+              "graph no\na = Data() : float32 [2]\nb = Neg(a)\nreturn b\n"));
   for (const bool yes : {true, false, true}) {
     const auto out = Run({In(std::vector<uint8_t>{yes}, {}, kBool), In({1, -3}, {2})});
     EXPECT_EQ(Values(out[1]), yes ? (std::vector<float>{2, -6}) : (std::vector<float>{-1, 3}));
     EXPECT_EQ(Values(out[0]), yes ? (std::vector<float>{2, 6}) : (std::vector<float>{1, 3}));
   }
-  EXPECT_OK(Compile("graph g\n"
-                    "n = Data() : int32 []\n"
-                    "x = Data() : float32 [2]\n"
-                    "w = While(n, x) calls (goes_on, body) : output0 int32 [], output1 float32 [2]\n"
-                    "return w:1\n"
-                    "\n"
-                    "graph goes_on\nn = Data() : int32 []\nx = Data() : float32 [2]\nzero = Const() : int32 [] = 0\n"
-                    "c = Greater(n, zero)\nreturn c\n"
-                    "\n"
-                    "graph body\nn = Data() : int32 []\nx = Data() : float32 [2]\none = Const() : int32 [] = 1\n"
-                    "m = Sub(n, one)\ny = Add(x, x)\nreturn m, y\n"));
+  EXPECT_OK(
+      Compile("graph g\n"
+              "n = Data() : int32 []\n"
+              "x = Data() : float32 [2]\n"
+              "w = While(n, x) calls (goes_on, body) : output0 int32 [], output1 float32 [2]\n"
+              "return w:1\n"
+              "\n"
+              "graph goes_on\nn = Data() : int32 []\nx = Data() : float32 [2]\nzero = Const() : int32 [] = 0\n"
+              "c = Greater(n, zero)\nreturn c\n"
+              "\n"
+              "graph body\nn = Data() : int32 []\nx = Data() : float32 [2]\none = Const() : int32 [] = 1\n"
+              "m = Sub(n, one)\ny = Add(x, x)\nreturn m, y\n"));
   for (const int32_t trips : {0, 1, 5}) {
     const auto out = Run({In(std::vector<int32_t>{trips}, {}, kInt32), In({1, -3}, {2})});
     const auto factor = static_cast<float>(1 << trips);
@@ -212,9 +221,50 @@ TEST_F(CompilerRun, BranchesAndLoops) {
   }
 }
 
+TEST_F(CompilerRun, GE_092_BranchesAndLoopsKeepWhatOthersRead) {
+  EXPECT_OK(
+      Compile("graph g\n"
+              "p = Data() : bool []\n"
+              "x = Data() : float32 [2]\n"
+              "a = Abs(x)\n"
+              "i = If(p, a) calls (yes, no) : output0 float32 [2]\n"
+              "y = Neg(a)\n"
+              "return i, y\n"
+              "\n"
+              "graph yes\na = Data() : float32 [2]\none = Const() : float32 [2] = 1, 1\n"
+              "s = AssignAdd(a, one)\nreturn s\n"
+              "\n"
+              "graph no\na = Data() : float32 [2]\nb = Exp(a)\nreturn b\n"));
+  const auto out = Run({In(std::vector<uint8_t>{1}, {}, kBool), In({1, -3}, {2})});
+  EXPECT_EQ(Values(out[0]), (std::vector<float>{2, 4}));
+  EXPECT_EQ(Values(out[1]), (std::vector<float>{-1, -3}));
+  EXPECT_OK(
+      Compile("graph g\n"
+              "n = Data() : int32 []\n"
+              "x = Data() : float32 [2]\n"
+              "one = Const() : float32 [2] = 1, 1\n"
+              "w = While(n, x) calls (goes_on, body) : output0 int32 [], output1 float32 [2]\n"
+              "s = AssignAdd(w:1, one)\n"
+              "return s\n"
+              "\n"
+              "graph goes_on\nn = Data() : int32 []\nx = Data() : float32 [2]\nzero = Const() : int32 [] = 0\n"
+              "c = Greater(n, zero)\nreturn c\n"
+              "\n"
+              "graph body\nn = Data() : int32 []\nx = Data() : float32 [2]\none = Const() : int32 [] = 1\n"
+              "m = Sub(n, one)\ny = Add(x, x)\nreturn m, y\n"));
+  for (const int32_t trips : {0, 1, 2}) {
+    const RunTensor x = In({1, -3}, {2});
+    const auto factor = static_cast<float>(1 << trips);
+    EXPECT_EQ(Values(Run({In(std::vector<int32_t>{trips}, {}, kInt32), x})[0]),
+              (std::vector<float>{factor + 1, -3 * factor + 1}));
+    EXPECT_EQ(Values(x), (std::vector<float>{1, -3})) << "the caller's input, after " << trips << " trips";
+  }
+}
+
 TEST_F(CompilerRun, CalledGraphsBecomePartOfTheirCaller) {
-  EXPECT_OK(Compile("graph g\nx = Data() : float32 [2]\nc = PartitionedCall(x) calls (inner) : output0 float32 [2]\n"
-                    "y = Neg(c)\nreturn y\n\ngraph inner\na = Data() : float32 [2]\nb = Abs(a)\nreturn b\n"));
+  EXPECT_OK(
+      Compile("graph g\nx = Data() : float32 [2]\nc = PartitionedCall(x) calls (inner) : output0 float32 [2]\n"
+              "y = Neg(c)\nreturn y\n\ngraph inner\na = Data() : float32 [2]\nb = Abs(a)\nreturn b\n"));
   EXPECT_TRUE(executable_->is_static());
   EXPECT_EQ(Values(Run({In({1, -3}, {2})})[0]), (std::vector<float>{-1, -3}));
 }
@@ -244,9 +294,10 @@ TEST_F(CompilerRun, ARunCanBeCaptured) {
 }
 
 TEST_F(CompilerRun, RunsThatWaitCannotBeCaptured) {
-  EXPECT_OK(Compile("graph g\np = Data() : bool []\nx = Data() : float32 [2]\n"
-                    "i = If(p, x) calls (yes, yes) : output0 float32 [2]\nreturn i\n\n"
-                    "graph yes\na = Data() : float32 [2]\nb = Add(a, a)\nreturn b\n"));
+  EXPECT_OK(
+      Compile("graph g\np = Data() : bool []\nx = Data() : float32 [2]\n"
+              "i = If(p, x) calls (yes, yes) : output0 float32 [2]\nreturn i\n\n"
+              "graph yes\na = Data() : float32 [2]\nb = Add(a, a)\nreturn b\n"));
   ASSERT_EQ(aclmdlRICaptureBegin(stream_, ACL_MODEL_RI_CAPTURE_MODE_RELAXED), ACL_SUCCESS);
   std::vector<RunTensor> outputs;
   const Status status = Queue({In(std::vector<uint8_t>{1}, {}, kBool), In({1, -3}, {2})}, outputs);

@@ -51,7 +51,7 @@ enum class Only { kAny, kFloating, kIntegral, kNonZeroAlpha };
 //     name%|29   a number of torch's for a type, or what it is when none: the device's number for the type
 //     name:a=0,b=1  a text from among these, as its number
 //     @*         all results as a list
-//     @1?name    result 1 if that flag is set, else null
+//     @1?name    result 1 if that flag is set, or that tensor is there, else null
 // A row also serves the forms of the operator that work in place and that have out=.
 // Not in the table: indexing and losses by class (the CPU kernels report indices that are out of range; kernels of the
 // device cannot), integer division (zero), whatever draws.
@@ -243,6 +243,12 @@ bool Queue(int op, const OperatorArgument* arguments, size_t count,
   return true;
 }
 
+// Of "@1?name".
+bool IsSet(const IValue& flag) {
+  if (flag.isNone()) return false;
+  return flag.isBool() ? flag.toBool() : flag.isInt() ? flag.toInt() != 0 : true;
+}
+
 constexpr size_t kMaxParameters = 16;  // without memory of their own
 constexpr size_t kMaxTensors = 64;
 
@@ -379,7 +385,7 @@ class Arguments {
       case Source::From::kEmptyList: return AddInts(nullptr, 0);
       case Source::From::kResult:
         if (source.index < 0) return AddResults();
-        if (source.flag >= 0 && !arguments_[static_cast<size_t>(source.flag)].toBool()) {
+        if (source.flag >= 0 && !IsSet(arguments_[static_cast<size_t>(source.flag)])) {
           Next(Kind::kNull);
           return true;
         }

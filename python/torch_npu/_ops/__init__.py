@@ -5,7 +5,7 @@ import types
 
 import torch
 from torch_npu._ops import (  # noqa: F401
-    atb, attention, attention_more, boxes, cache, convolution, fused, gradients, moe, more, norm, quantization, routing,
+    atb, attention, attention_more, boxes, cache, chosen, convolution, fused, gradients, moe, more, norm, quantization, routing,
     shapes, sparse, training,
 )  # fmt: skip
 from torch_npu._ops.registry import install

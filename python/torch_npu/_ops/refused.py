@@ -23,15 +23,10 @@ _REASONS = {
         """,
     "use torchvision.ops.deform_conv2d on the CPU": "npu_deformable_conv2d npu_deformable_conv2dbk",
     "use torch.nn.MultiheadAttention or npu_fusion_attention": """
-        npu_fused_attention_layernorm_qkv_fwd npu_fused_attention_qkv_grad npu_fused_floyd_attention
-        npu_fused_floyd_attention_backward npu_multi_head_attention npu_multi_head_attention_backward
+        npu_fused_attention_layernorm_qkv_fwd npu_fused_attention_qkv_grad npu_multi_head_attention
+        npu_multi_head_attention_backward
         """,
-    "attention to chosen blocks and its gradients are not there; use npu_fusion_attention with a mask": """
-        npu_block_sparse_attention npu_block_sparse_attention_backward npu_dense_lightning_indexer_grad_kl_loss
-        npu_dense_lightning_indexer_softmax_lse npu_lightning_indexer_grad npu_nsa_compress_attention
-        npu_nsa_compress_attention_infer npu_nsa_compress_infer npu_nsa_select_attention npu_nsa_select_attention_grad
-        npu_nsa_select_attention_infer npu_sparse_flash_attention_grad npu_sparse_lightning_indexer_grad_kl_loss
-        """,
+    "keys and values are compressed for whole sequences only: use npu_nsa_compress": "npu_nsa_compress_infer",
     "use npu_fused_infer_attention_score, _npu_paged_attention or npu_mla_prolog_v2": """
         _npu_paged_attention_quant npu_mla_preprocess
         """,
@@ -50,7 +45,7 @@ _REASONS = {
     "convolve in float32 and quantise the result with npu_quantize": "npu_quant_conv2d",
     "use npu_top_k_top_p, softmax and torch.multinomial": "npu_top_k_top_p_sample",
     "no formula of it is published; it balances, compresses or checks what the device does by itself here": """
-        _npu_matmul_abft_verify _npu_silent_check npu_hans_decode npu_hans_encode npu_ifmr npu_moe_update_expert
+        _npu_matmul_abft_verify _npu_silent_check npu_hans_decode npu_hans_encode npu_ifmr
         """,
 }
 

@@ -7,7 +7,6 @@ from torchair._acl_concrete_graph import (
     cat_elimination,
     codegen,
     dump_files,
-    explain,
     multi_stream,
     reinplace,
     updatable,
@@ -100,7 +99,7 @@ class AclConcreteGraph(ConcreteGraph):
 
     def build(self, gm, example_inputs, phase):
         self._gm = gm
-        self._phase = phase
+        self.phase = phase
         self._parameters = tuple(
             index
             for index, value in enumerate(example_inputs)
@@ -202,7 +201,6 @@ class AclConcreteGraph(ConcreteGraph):
             kernel, self.acl_graph = module["kernel"], module["acl_graph"]
         if self.files is not None:
             self.acl_graph.dump_folder = self.files.folder
-        explain.note(self)
 
         def run(args):
             values = list(args)

@@ -161,7 +161,7 @@ class Pool:
                     f"this tensor is a result of {record.title()}, and {by} has overwritten it: captured graphs of one "
                     "compiled function share memory. Use or clone() results before the next call, or compile with "
                     "config.debug.aclgraph.enable_output_clone = True (npugraph_ex: clone_output), or with "
-                    "disable_mempool_reuse_in_same_fx = True. REPRISE_TORCHAIR_STALE=warn lets such reads pass",
+                    "disable_mempool_reuse_in_same_fx = True. REPRISE_TORCH_STALE=warn lets such reads pass",
                 )
         logger.debug("After setting to original memory state for fx_graph %s: %s stale storages", self.name, len(stale))
 

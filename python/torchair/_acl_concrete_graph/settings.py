@@ -49,8 +49,8 @@ STALE_WORDS = ("error", "strict", "warn", "off")
 
 
 def stale_mode():
-    """What happens to results that a later replay overwrites: REPRISE_TORCHAIR_STALE."""
-    word = os.environ.get("REPRISE_TORCHAIR_STALE", "error")
+    """What happens to results that a later replay overwrites: REPRISE_TORCH_STALE."""
+    word = os.environ.get("REPRISE_TORCH_STALE", "error")
     if word not in STALE_WORDS:
-        raise ValueError(f"REPRISE_TORCHAIR_STALE is {word!r}, expected one of {', '.join(STALE_WORDS)}")
+        raise ValueError(f"REPRISE_TORCH_STALE is {word!r}, expected one of {', '.join(STALE_WORDS)}")
     return word

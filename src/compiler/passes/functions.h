@@ -15,6 +15,7 @@ Status RemoveIdentity(Graph& graph, PassContext& context);
 Status RemoveMarkers(Graph& graph, PassContext& context);
 Status RemoveDropout(Graph& graph, PassContext& context);
 Status RemoveAsserts(Graph& graph, PassContext& context);
+Status RemoveNeutral(Graph& graph, PassContext& context);
 Status RemoveSingleSums(Graph& graph, PassContext& context);
 Status RemoveUselessOrder(Graph& graph, PassContext& context);
 
@@ -37,6 +38,9 @@ Status RemoveUnchangedTransposes(Graph& graph, PassContext& context);
 Status ReplaceUnitTransposes(Graph& graph, PassContext& context);
 Status RemoveSymmetricTransforms(Graph& graph, PassContext& context);
 Status JoinTransforms(Graph& graph, PassContext& context);
+
+// prints.cc
+Status JoinPrints(Graph& graph, PassContext& context);
 
 // reshapes.cc
 Status RemoveIdleReshapes(Graph& graph, PassContext& context);

@@ -65,6 +65,42 @@ void FuseReshapes(Match& match) {
   match.Replace("Reshape", {{"x", match.In(first, "x")}, {"shape", match.In("shape")}});
 }
 
+// A transpose of the last two dims between two reshapes that make the dims in front of them one, and take that apart
+// again: the transpose takes them as they are.
+void FuseReshapedTranspose(Match& match) {
+  const NodeId transpose = match.Maker(match.In("x"), {"Transpose", "TransposeD", "Permute"});
+  const NodeId flat = transpose == kNoNode ? kNoNode : match.Maker(match.In(transpose, "x"), {"Reshape"});
+  if (flat == kNoNode) return;
+  const auto perm = PermOf(match, transpose);
+  const Port x = match.In(flat, "x");
+  const opdef::Shape& from = match.TensorOf(x).shape;
+  const opdef::Shape& to = match.Result().shape;
+  if (!perm || perm->size() < 3 || !from.has_rank() || !to.has_rank() || from.rank() != to.rank() || from.rank() < 3) {
+    return;
+  }
+  const auto swaps_last = [](const std::vector<int64_t>& dims) {
+    std::vector<int64_t> back = dims;
+    std::swap(back[back.size() - 2], back[back.size() - 1]);
+    for (size_t d = 0; d < back.size(); ++d) {
+      if (back[d] != static_cast<int64_t>(d)) return false;
+    }
+    return true;
+  };
+  if (!swaps_last(*perm)) return;
+  const opdef::Shape& middle = match.TensorOf(match.In(transpose, "x")).shape;
+  const size_t rank = from.rank();
+  bool fits = AreEqual(from[rank - 2], to[rank - 1]) && AreEqual(from[rank - 1], to[rank - 2]) &&
+              AreEqual(middle[perm->size() - 2], from[rank - 2]) && AreEqual(middle[perm->size() - 1], from[rank - 1]);
+  for (size_t d = 0; d + 2 < rank; ++d) fits = fits && AreEqual(from[d], to[d]);
+  if (!fits) return match.Refuse("the reshapes around the transpose change more than the dims in front");
+  if (!match.IsClosed()) return;
+  std::vector<int64_t> dims(rank);
+  for (size_t d = 0; d < rank; ++d) dims[d] = static_cast<int64_t>(d);
+  std::swap(dims[rank - 2], dims[rank - 1]);
+  const Port order = match.AddIntegers("perm", dims);
+  match.Replace("Transpose", {{"x", x}, {"perm", order}});
+}
+
 bool IsFloating(int32_t dtype) {
   constexpr int32_t kDouble = 11;
   return dtype == kFloat32 || dtype == kDouble;
@@ -145,6 +181,9 @@ Status RunTransposes(Graph& graph, PassContext& context) {
   return RunFusion(graph, context, {"Transpose", "TransposeD", "Permute"}, FuseTransposes);
 }
 Status RunReshapes(Graph& graph, PassContext& context) { return RunFusion(graph, context, {"Reshape"}, FuseReshapes); }
+Status RunReshapedTransposes(Graph& graph, PassContext& context) {
+  return RunFusion(graph, context, {"Reshape"}, FuseReshapedTranspose);
+}
 Status RunNumbers(Graph& graph, PassContext& context) {
   return RunFusion(graph, context, {"Mul", "Muls", "RealDiv", "Div", "Neg", "Add", "AddV2", "Adds", "Sub"},
                    FuseNumbers);
@@ -156,6 +195,7 @@ Status RunRequantisation(Graph& graph, PassContext& context) {
 constexpr Pass kMovementPasses[] = {
     Fusion("TransposeElementwiseFusionPass", RunTransposes, "transposes that cancel around elementwise operators"),
     Fusion("ReshapeFusionPass", RunReshapes, "reshapes that follow each other"),
+    Fusion("TransposeReshapeFusionPass", RunReshapedTransposes, "reshapes around a transpose of the last two dims"),
     Fusion("DequantQuantFusionPass", RunRequantisation, "int8 that becomes numbers and int8 again"),
     Fusion("ScalarFusionPass", RunNumbers, "numbers multiplied or added one by one"),
 };

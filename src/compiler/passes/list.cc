@@ -17,6 +17,7 @@ constexpr Pass Row(Stage stage, Level level, std::string_view name, Status (*run
 }
 
 constexpr Pass kPasses[] = {
+    Row(Stage::kPrepare, Level::kO0, "PrintPass", JoinPrints, "StringFormat and the PrintV2 behind it, as one"),
     Row(Stage::kPrepare, Level::kO0, "WriteOrderPass", OrderWrites,
         "control edges between those that write memory in place and those that use it"),
     // Inference
@@ -39,6 +40,11 @@ constexpr Pass kPasses[] = {
         "StopGradient, PreventGradient, Snapshot, GuaranteeConst, PlaceholderWithDefault"),
     Row(Stage::kPrepareOptimise, Level::kO1, "IdentityPass", RemoveIdentity, "Identity that no mark protects"),
     Row(Stage::kPrepareOptimise, Level::kO1, "PrunePass", Prune, "nodes that no result and no effect needs"),
+    // Before the fusions
+    Row(Stage::kFusion, Level::kO3, "NeutralElementPass", RemoveNeutral,
+        "products and quotients with 1, differences with 0"),
+    Row(Stage::kFusion, Level::kO3, "CastRemovePass", RemoveCasts,
+        "Cast to the type that is there; Cast to a type that holds all values, and back"),
     // Stage 1, first
     Row(Stage::kOptimise1, Level::kO3, "ConvLayoutPass", ChooseImageLayout,
         "convolutions, and what stands between them, with channels behind the spatial dims"),

@@ -5,6 +5,7 @@
 #include <array>
 #include <unordered_map>
 
+#include "compiler/operands.h"
 #include "compiler/passes/functions.h"
 #include "compiler/passes/writes.h"
 #include "compiler/rewrite.h"
@@ -18,6 +19,32 @@ bool IsConstantMemory(const Node& node) {
 }
 bool IsVariable(const Node& node) { return node.type == "Variable" || node.type == "VariableV2"; }
 bool IsLoop(const Node& node) { return node.type == "While" || node.type == "For"; }
+bool IsBranch(const Node& node) { return node.type == "If" || node.type == "Case"; }
+
+// Inputs of a branch that one of its graphs writes, itself or in a branch of its own.
+std::vector<uint32_t> InputsWrittenInBranches(const Node& branch) {
+  std::vector<uint32_t> written;
+  for (const std::shared_ptr<Graph>& callee : branch.graphs) {
+    const Memories memories(*callee, TopologicalOrder(*callee));
+    std::vector<uint64_t> roots;
+    for (NodeId id = 0; id < callee->nodes.size(); ++id) {
+      const Node& node = callee->at(id);
+      if (node.is_removed || !IsBranch(node)) continue;
+      for (const uint32_t input : InputsWrittenInBranches(node)) {
+        if (node.inputs[input].source.is_set()) roots.push_back(memories.RootOf(node.inputs[input].source));
+      }
+    }
+    for (size_t i = 0; i < callee->inputs.size(); ++i) {
+      const uint64_t root = memories.RootOf({callee->inputs[i], 0});
+      if (memories.WritersOf(root).empty() && std::find(roots.begin(), roots.end(), root) == roots.end()) continue;
+      const size_t input = CallerInput(*callee, i, 1) + 1;  // behind the choice
+      if (input < branch.inputs.size()) written.push_back(static_cast<uint32_t>(input));
+    }
+  }
+  std::sort(written.begin(), written.end());
+  written.erase(std::unique(written.begin(), written.end()), written.end());
+  return written;
+}
 
 class Guards {
  public:
@@ -25,6 +52,7 @@ class Guards {
 
   void Run() {
     const auto count = static_cast<NodeId>(graph_.nodes.size());
+    GuardLoopResults(count);
     for (NodeId id = 0; id < count; ++id) {
       if (!graph_.at(id).is_removed) GuardInputs(id);
     }
@@ -33,12 +61,29 @@ class Guards {
   }
 
  private:
+  // A loop of no trips gives what it gets. Whoever writes a result of it must not write the memory of its input then.
+  void GuardLoopResults(NodeId count) {
+    const Writes writes(graph_);
+    if (writes.empty()) return;
+    for (NodeId id = 0; id < count; ++id) {
+      if (graph_.at(id).is_removed || !IsLoop(graph_.at(id))) continue;
+      const uint32_t values_from = graph_.at(id).type == "For" ? 3 : 0;  // behind start, limit and delta
+      for (uint32_t output = 0; output < graph_.at(id).outputs.size(); ++output) {
+        const uint32_t input = values_from + output;
+        if (input >= graph_.at(id).inputs.size() || !graph_.at(id).inputs[input].source.is_set()) continue;
+        if (writes.IsWritten({id, output})) Protect({id, input});
+      }
+    }
+  }
+
   void GuardInputs(NodeId id) {
-    // Loops and collectives use their inputs up: a reader beside them must not see that.
-    const bool uses_up = IsLoop(graph_.at(id)) || HasNote(graph_.at(id), "_input_mutable");
+    // Loops, collectives and branches that write use their inputs up: a reader beside them must not see that.
+    const bool uses_up = IsLoop(graph_.at(id)) || IsBranch(graph_.at(id)) || HasNote(graph_.at(id), "_input_mutable");
     std::vector<uint32_t> changed = ChangedInputs(graph_, id);
     if (IsLoop(graph_.at(id))) {
       for (uint32_t i = 0; i < graph_.at(id).inputs.size(); ++i) changed.push_back(i);
+    } else if (IsBranch(graph_.at(id))) {
+      changed = InputsWrittenInBranches(graph_.at(id));
     }
     for (const uint32_t input : changed) {
       const Port source = graph_.at(id).inputs[input].source;

@@ -63,8 +63,9 @@ HWY_INLINE HWY_ATTR Vector Finish(Vector sum, const PixelEpilogue& epilogue, int
   return sum;
 }
 
-// kPixels pixels from `pixel` on, by the columns of one panel, of which `columns` are there.
-template <int kPixels>
+// kPixels pixels from `pixel` on, by the columns of one panel, of which `columns` are there. kAsks: the next panel,
+// which may come from far away, is asked for meanwhile.
+template <int kPixels, bool kAsks>
 HWY_ATTR void Tile(const PixelBlock& block, int64_t pixel, const float* panel, int64_t at, int64_t columns) {
   constexpr int kVectors = 2;
   const Floats d;
@@ -81,10 +82,12 @@ HWY_ATTR void Tile(const PixelBlock& block, int64_t pixel, const float* panel, i
   }
   const float* const* rows = block.rows + pixel;
   const int64_t depth = block.depth;
+  const int64_t next = block.taps * depth * kVectors * lanes;
   for (int64_t t = 0; t < block.taps; ++t, rows += block.row_stride) {
     const float* row[kPixels];
     for (int i = 0; i < kPixels; ++i) row[i] = rows[i] + block.first;
     for (int64_t k = 0; k < depth; ++k, panel += kVectors * lanes) {
+      if (kAsks) __builtin_prefetch(panel + next);
       Vector columns_of_k[kVectors];
       for (int v = 0; v < kVectors; ++v) columns_of_k[v] = hn::LoadU(d, panel + v * lanes);
       for (int i = 0; i < kPixels; ++i) {
@@ -114,20 +117,20 @@ HWY_ATTR void Tile(const PixelBlock& block, int64_t pixel, const float* panel, i
 using TileFn = void (*)(const PixelBlock& block, int64_t pixel, const float* panel, int64_t at, int64_t columns);
 
 HWY_ATTR void Multiply(const PixelBlock& block) {
-  static constexpr TileFn kTiles[] = {
-    Tile<1>,
-    Tile<2>,
-    Tile<3>,
-    Tile<4>,
-    Tile<5>,
-    Tile<6>,
+  static constexpr TileFn kTiles[][2] = {
+    {Tile<1, false>, Tile<1, true>},
+    {Tile<2, false>, Tile<2, true>},
+    {Tile<3, false>, Tile<3, true>},
+    {Tile<4, false>, Tile<4, true>},
+    {Tile<5, false>, Tile<5, true>},
+    {Tile<6, false>, Tile<6, true>},
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3_ZEN4
-    Tile<7>,
-    Tile<8>,
-    Tile<9>,
-    Tile<10>,
-    Tile<11>,
-    Tile<12>
+    {Tile<7, false>, Tile<7, true>},
+    {Tile<8, false>, Tile<8, true>},
+    {Tile<9, false>, Tile<9, true>},
+    {Tile<10, false>, Tile<10, true>},
+    {Tile<11, false>, Tile<11, true>},
+    {Tile<12, false>, Tile<12, true>},
 #endif
   };
   const auto width = 2 * static_cast<int64_t>(hn::Lanes(Floats()));
@@ -139,7 +142,7 @@ HWY_ATTR void Multiply(const PixelBlock& block) {
     int64_t pixel = 0;
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const int64_t end = block.pixels * (tile + 1) / tiles;
-      kTiles[end - pixel - 1](block, pixel, panel, at, columns);
+      kTiles[end - pixel - 1][tile == 0 && at + width < block.columns ? 1 : 0](block, pixel, panel, at, columns);
       pixel = end;
     }
   }

@@ -119,9 +119,9 @@ HWY_ATTR void Block(LeftRows<T> left, RightPanels<T> right, T* c, int64_t c_stri
       int64_t height = std::min(kTileRows, rows - i);
       if (rows - i > kTileRows && rows - i <= kTileRows + kTileRows / 2) height = (rows - i + 1) / 2;
       const TileShape<T>& shape = kTiles[height - 1];
-      (at_once > 1 && has_several ? shape.several : shape.one)(
-          {left.data + i * left.row_stride, left.row_stride}, panel, right, c + i * c_stride + p * width, c_stride, depth,
-          accumulates);
+      (at_once > 1 && has_several ? shape.several : shape.one)({left.data + i * left.row_stride, left.row_stride},
+                                                               panel, right, c + i * c_stride + p * width, c_stride,
+                                                               depth, accumulates);
       prefetcher.Step();
       i += height;
     }

@@ -9,6 +9,7 @@
 #include "kernels/simd/arithmetic_rows.h"
 #include "kernels/simd/math_rows.h"
 #include "kernels/simd/matmul_tile.h"
+#include "kernels/simd/panels.h"
 #include "kernels/simd/power_rows.h"
 #include "kernels/test_tensor.h"
 
@@ -219,6 +220,64 @@ TEST(MatMulTileTest, EveryInstructionSetStreamsIntegersExactly) {
     CheckStreams<float>(target);
     CheckStreams<Half>(target);
     CheckStreams<BFloat16>(target);
+    CheckStreams<int8_t>(target);
+  });
+}
+
+// Panels of columns and of rows hold the same numbers, and zeros behind the last lane.
+template <class B>
+void CheckPanels(int64_t target) {
+  const int64_t width = PanelWidth(float());
+  const auto b = [](int64_t k, int64_t j) { return static_cast<float>((k * 7 - j) % 60); };
+  for (int64_t depth : {1, 7, 8, 21}) {
+    for (int64_t lanes : {int64_t{1}, width - 1, width, 2 * width + 9}) {
+      const int64_t panels = (lanes + width - 1) / width;
+      std::vector<B> columns(static_cast<size_t>(lanes * depth));
+      std::vector<B> rows(columns.size());
+      for (int64_t k = 0; k < depth; ++k) {
+        for (int64_t j = 0; j < lanes; ++j) {
+          columns[static_cast<size_t>(j * depth + k)] = B(b(k, j));
+          rows[static_cast<size_t>(k * lanes + j)] = B(b(k, j));
+        }
+      }
+      std::vector<float> from_columns(static_cast<size_t>(panels * width * depth), 100.0f);
+      std::vector<float> from_rows = from_columns;
+      for (int64_t p = 0; p < panels; ++p) {
+        PanelOfColumns(columns.data() + p * width * depth, depth, std::min(width, lanes - p * width), depth,
+                       from_columns.data() + p * width * depth);
+      }
+      PanelsOfRows(rows.data(), lanes, lanes, depth, from_rows.data());
+      for (int64_t j = 0; j < panels * width; ++j) {
+        for (int64_t k = 0; k < depth; ++k) {
+          const auto at = static_cast<size_t>(j / width * width * depth + k * width + j % width);
+          ASSERT_EQ(from_columns[at], j < lanes ? b(k, j) : 0) << target << " column " << j << " of " << lanes;
+          ASSERT_EQ(from_rows[at], from_columns[at]) << target << " column " << j << " of " << lanes;
+        }
+      }
+    }
+  }
+}
+
+TEST(PanelsTest, EveryInstructionSetPacksColumnsAndRowsAlike) {
+  ForEachTarget([&](int64_t target) {
+    CheckPanels<float>(target);
+    CheckPanels<Half>(target);
+    CheckPanels<BFloat16>(target);
+  });
+}
+
+TEST(PanelsTest, ScaleAddRoundsEachProduct) {
+  ForEachTarget([&](int64_t target) {
+    std::vector<float> row(37), addend(37), expected(37);
+    for (size_t j = 0; j < row.size(); ++j) {
+      row[j] = 0.1f * static_cast<float>(j);
+      addend[j] = 0.7f - static_cast<float>(j);
+      const volatile float left = 1.3f * row[j];
+      const volatile float right = 0.9f * addend[j];
+      expected[j] = left + right;
+    }
+    ScaleAddRow(row.data(), 1.3f, addend.data(), 0.9f, 37);
+    EXPECT_EQ(row, expected) << target;
   });
 }
 

@@ -16,9 +16,7 @@ namespace {
 constexpr int64_t kMaxCubeMathType = 4;
 
 // The right operand as PrepareRight leaves it; null where it is as it was given.
-const void* PreparedRight(const Launch& launch) {
-  return launch.uses[2].is_prepared ? launch.refs[2].data : nullptr;
-}
+const void* PreparedRight(const Launch& launch) { return launch.uses[2].is_prepared ? launch.refs[2].data : nullptr; }
 
 void RunMatmul(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.refs[0], range, memory.scratch, nullptr,
@@ -129,22 +127,24 @@ uint64_t CutProduct(Launch& launch) {
   return static_cast<uint64_t>(kernels::MatMulScratchBytes(a, b, launch.compute, out, is_prepared));
 }
 
-// Fewer rows than these read the right operand as fast as memory gives it, in whatever order; of fewer columns a panel is
-// mostly empty.
+// Fewer rows than these read the right operand as fast as memory gives it, in whatever order; of fewer columns a panel
+// is mostly empty.
 constexpr int64_t kLeastPreparedRows = 5;
 constexpr int64_t kLeastPreparedCols = 16;
 
 void AdoptPreparedRight(Launch& launch) {
   const uint64_t bytes = CutProduct(launch);
   // What does not fit on the stack has as many work items as before, and takes less.
-  if (bytes <= Launch::kMostStackBytes) launch.scratch_bytes = (bytes + kScratchAlignment - 1) & ~(kScratchAlignment - 1);
+  if (bytes <= Launch::kMostStackBytes)
+    launch.scratch_bytes = (bytes + kScratchAlignment - 1) & ~(kScratchAlignment - 1);
 }
 
 PreparedForm FindPreparedRight(const Launch& launch) {
   const kernels::TensorRef& a = launch.refs[1];
   const kernels::TensorRef& b = launch.refs[2];
   const kernels::TensorRef& out = launch.refs[0];
-  if (launch.units == 0 || a.sizes[a.rank - 2] < kLeastPreparedRows || b.sizes[b.rank - 1] < kLeastPreparedCols) return {};
+  if (launch.units == 0 || a.sizes[a.rank - 2] < kLeastPreparedRows || b.sizes[b.rank - 1] < kLeastPreparedCols)
+    return {};
   const int64_t bytes = kernels::PreparedRightBytes(b, launch.compute);
   const int64_t scratch = kernels::MatMulScratchBytes(a, b, launch.compute, out, true);
   const bool has_room = static_cast<uint64_t>(scratch) <= Launch::kMostStackBytes ||

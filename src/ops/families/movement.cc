@@ -5,6 +5,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/generate.h"
+#include "kernels/small_float.h"
 #include "ops/computations.h"
 #include "ops/lowerings.h"
 
@@ -114,7 +115,33 @@ void AddRemap(OpCall& call, std::shared_ptr<kernels::Remap> remap) {
 
 Pieces WholeDim(int64_t size) { return {{0, size, 0, 1, false}}; }
 
+namespace {
+
+// ints: the numbers of the types.
+void RunConvertSmall(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  kernels::ConvertSmall(launch.Ref(1, memory), static_cast<int32_t>(launch.ints[0]), launch.Ref(0, memory),
+                        static_cast<int32_t>(launch.ints[1]), range);
+}
+
+}  // namespace
+
+void AddConvertSmall(OpCall& call, int32_t from, int32_t to) {
+  Launch& launch = call.AddLaunch(RunConvertSmall);
+  call.Write(launch, call.outputs[0]);
+  call.Read(launch, call.inputs[call.inputs.size() - 1]);
+  launch.ints.push_back(from);
+  launch.ints.push_back(to);
+  launch.units = call.outputs[0].tensor->count;
+  launch.grain = kGrainElements;
+}
+
 Status LowerCopy(OpCall& call) {
+  const int32_t from = call.inputs[call.inputs.size() - 1].type_number;
+  const int32_t to = call.outputs[0].type_number;
+  if (from != to && (kernels::IsSmallFloat(from) || kernels::IsSmallFloat(to))) {
+    AddConvertSmall(call, from, to);
+    return {};
+  }
   Launch& launch = call.AddLaunch(RunCopy);
   call.Write(launch, call.outputs[0]);
   call.Read(launch, call.inputs[call.inputs.size() - 1]);

@@ -53,6 +53,8 @@ class CopyDims {
   int64_t self_strides_[2 * kernels::kMaxRank] = {};
 };
 
+/// The last input of the call to its output, whose types are these numbers of aclDataType.
+void AddConvertSmall(OpCall& call, int32_t from, int32_t to);
 /// out = self through these views.
 void AddCopyOfViews(OpCall& call, const kernels::TensorRef& out, const kernels::TensorRef& self);
 

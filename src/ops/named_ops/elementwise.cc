@@ -11,6 +11,15 @@ using kernels::Scalar;
 
 // ---- Element by element ----
 
+Status LowerCast(NamedCall& call) {
+  const NamedTensor& x = call.inputs[0];
+  if (x.dtype_number == call.output().dtype_number || !(x.is_small() || call.output().is_small())) {
+    return LowerNamedCopy(call);
+  }
+  return call.Step(kConvert, {x.view(), call.OutputView(), static_cast<int64_t>(x.dtype_number),
+                              static_cast<int64_t>(call.output().dtype_number)});
+}
+
 // x1 + alpha * x2, x1 - alpha * x2 with alpha as an attribute.
 Status LowerAxpy(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const Scalar alpha, ScalarFor(call, "alpha", call.output().dtype()));
@@ -148,7 +157,7 @@ constexpr NamedOp kElementwiseRows[] = {
     {"AxpyV2", kArithmetic, LowerAxpyV2, kCodeAdd},
     As("BitwiseAnd", kIntegerTypes, "aclnnBitwiseAndTensor"),
     As("BitwiseOr", kIntegerTypes, "aclnnBitwiseOrTensor"),
-    {"Cast", kAllTypes, LowerNamedCopy},
+    MovesBits({"Cast", kAllTypes, LowerCast}),
     As("Ceil", kFloatingTypes, "aclnnCeil"),
     As("ClipByValue", kRealTypes, "aclnnClampTensor"),
     As("ClipByValueV2", kRealTypes, "aclnnClampTensor"),

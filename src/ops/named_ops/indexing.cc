@@ -19,10 +19,10 @@ using kernels::Scalar;
 Status LowerNamedGather(NamedCall& call) {
   const StridedView x = call.Input("x").view();
   const StridedView indices = call.Input("indices").view();
-  int64_t batch = call.context.Int("batch_dims");
+  int64_t batch = call.context.op.FindAttribute("batch_dims") != nullptr ? call.context.Int("batch_dims") : 0;
   if (batch < 0) batch += static_cast<int64_t>(indices.sizes.size());
   int64_t dim = batch;
-  if (call.context.Has("axis")) {
+  if (call.context.Has("axis") || call.context.op.FindAttribute("axis") != nullptr) {
     REPRISE_ASSIGN_OR_RETURN(dim, DimOf(call, "axis", x.sizes.size()));
   }
   return StepWith(call, "aclnnGatherV3",
@@ -190,7 +190,8 @@ constexpr NamedOp kIndexingRows[] = {
        "grad indices @num_weights @padding_idx @scale_grad_by_freq ="),
     {"Gather", {}, LowerNamedGather},
     As("GatherElements", {}, "aclnnGather", "x @dim index ="),
-    {"GatherV2", {}, LowerNamedGather},
+    MovesBits({"GatherV2", {}, LowerNamedGather}),
+    {"GatherV2D", {}, LowerNamedGather},
     {"IndexByTensor", {}, LowerIndexByTensor},
     {"InplaceIndexAdd", {}, LowerIndexAdd},
     {"MapIndex", {}, LowerMapIndex},

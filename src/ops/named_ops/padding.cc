@@ -17,6 +17,7 @@ struct Margins {
 };
 
 StatusOr<Border> BorderOf(const NamedCall& call) {
+  if (call.context.op.FindAttribute("mode") == nullptr) return Border::kConstant;
   std::string mode = call.context.Text("mode");
   std::transform(mode.begin(), mode.end(), mode.begin(), [](unsigned char c) { return std::tolower(c); });
   if (mode == "reflect") return Border::kReflect;
@@ -176,6 +177,8 @@ Status LowerPadGrad(NamedCall& call) {
 
 constexpr NamedOp kPaddingRows[] = {
     {"MirrorPad", {}, LowerPad},
+    {"Pad", kAllTypes, LowerPad},
+    {"PadV2", kAllTypes, LowerPad},
     {"PadV3", {}, LowerPad},
     {"PadV3Grad", kArithmetic, LowerPadGrad},
 };

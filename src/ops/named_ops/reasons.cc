@@ -21,8 +21,8 @@ constexpr NamedReason kCollective = {"needs several processes, which graphs here
 constexpr NamedReason kFloat8 = {
     "gives or takes numbers of 8 or 4 bits with a floating point, which no kernel computes",
     "use the operator for int8, or cast to float16"};
-constexpr NamedReason kText = {"gives or takes text, which is no memory of a device",
-                               "print tensors outside of the graph"};
+constexpr NamedReason kText = {"gives or takes text, which is no memory of a device: alone it computes nothing",
+                               "let PrintV2 read StringFormat in a graph of the engine, or call FormatAndPrint"};
 constexpr NamedReason kStates = {"has no published formula of its states and modes",
                                  "use MaskedCausalConv1d, or Conv2D and a state of your own"};
 constexpr NamedReason kPieces = {"has no published formula that settles its scales and caches",

@@ -147,14 +147,20 @@ Status LowerLpNorm(NamedCall& call) {
       {call.inputs[0].view(), Scalar::Of<double>(p), std::move(dims), call.context.Bool("keepdim"), out.dtype, out});
 }
 
-// Running sums: of the elements before each one if they are exclusive, from the end if they are reversed.
-Status LowerCumsum(NamedCall& call) {
+// Running sums or products along a dim.
+Status AddScan(NamedCall& call, const StridedView& x, int64_t axis, const StridedView& out) {
+  return StepOf(call, call.op.code == kCodeMul ? "aclnnCumprod" : "aclnnCumsum", {x, axis, out.dtype, out});
+}
+
+// Running sums or products: of the elements before each one if they are exclusive, from the end if they are reversed.
+Status LowerScan(NamedCall& call) {
+  const Routine& set_first = call.op.code == kCodeMul ? kSetOne : kSetZero;
   REPRISE_ASSIGN_OR_RETURN(const int64_t axis, DimOf(call, "axis", call.Input("x").dims.size()));
   const bool is_exclusive = call.context.Bool("exclusive");
   const bool is_reversed = call.context.Bool("reverse");
   StridedView x = call.Input("x").view();
   const StridedView out = call.OutputView();
-  if (!is_exclusive && !is_reversed) return StepOf(call, "aclnnCumsum", {x, axis, out.dtype, out});
+  if (!is_exclusive && !is_reversed) return AddScan(call, x, axis, out);
   if (CountOf(call.shape()) == 0) return {};
   const std::vector<int64_t> axes = {axis};
   if (is_reversed) {
@@ -166,15 +172,14 @@ Status LowerCumsum(NamedCall& call) {
   if (is_exclusive && !x.sizes.empty()) {
     const auto dim = static_cast<size_t>(axis);
     const int64_t size = x.sizes[dim];
-    REPRISE_RETURN_IF_ERROR(call.Step(kSetZero, {Narrowed(sums, dim, 0, 1)}));
+    REPRISE_RETURN_IF_ERROR(call.Step(set_first, {Narrowed(sums, dim, 0, 1)}));
     if (size > 1) {
-      REPRISE_RETURN_IF_ERROR(StepOf(
-          call, "aclnnCumsum", {Narrowed(x, dim, 0, size - 1), axis, out.dtype, Narrowed(sums, dim, 1, size - 1)}));
+      REPRISE_RETURN_IF_ERROR(AddScan(call, Narrowed(x, dim, 0, size - 1), axis, Narrowed(sums, dim, 1, size - 1)));
     }
   } else if (is_exclusive) {
-    REPRISE_RETURN_IF_ERROR(call.Step(kSetZero, {sums}));
+    REPRISE_RETURN_IF_ERROR(call.Step(set_first, {sums}));
   } else {
-    REPRISE_RETURN_IF_ERROR(StepOf(call, "aclnnCumsum", {x, axis, out.dtype, sums}));
+    REPRISE_RETURN_IF_ERROR(AddScan(call, x, axis, sums));
   }
   if (is_reversed) return StepOf(call, "aclnnFlip", {sums, axes, out});
   return sums.data == out.data ? Status() : call.Step(kCopy, {sums, out});
@@ -219,11 +224,16 @@ Status LowerSearchSorted(NamedCall& call) {
 }
 
 constexpr NamedOp kReductionRows[] = {
+    As("ArgMaxD", kSingleAndFloat16, "aclnnArgMax", "x #dimension %false ="),
     As("ArgMaxV2", kRealTypes, "aclnnArgMax", "x #dimension %false ="),
     As("ArgMaxWithValue", kSingleAndHalfTypes, "aclnnMaxDim", "x @dimension @keep_dims =values =indice"),
     As("ArgMin", kRealTypes, "aclnnArgMin", "x #dimension %false ="),
+    As("ArgMinD", kSingleAndFloat16, "aclnnArgMin", "x #dimension %false ="),
     As("ArgMinWithValue", kSingleAndFloat16, "aclnnMinDim", "x @dimension @keep_dims =values =indice"),
-    {"Cumsum", {}, LowerCumsum},
+    {"Cumprod", {}, LowerScan, kCodeMul},
+    {"CumprodD", {}, LowerScan, kCodeMul},
+    {"Cumsum", {}, LowerScan, kCodeAdd},
+    {"CumsumD", {}, LowerScan, kCodeAdd},
     {"LogSoftmaxGrad", {}, LowerAlongAxes, kLogSoftmaxGradOf},
     {"LogSoftmaxV2", kFloatingTypes, LowerAlongAxes, kLogSoftmaxOf},
     {"LpNormReduceV2", kNormTypes, LowerNormSums},
@@ -235,13 +245,17 @@ constexpr NamedOp kReductionRows[] = {
     {"NLLLossGrad", {}, LowerNllLoss, 1},
     {"NonZero", {}, LowerNonZero},
     As("ReduceAll", kBoolType, "aclnnAll", "x #axes @keep_dims ="),
+    As("ReduceAllD", kBoolType, "aclnnAll", "x #axes @keep_dims ="),
     As("ReduceAny", kBoolType, "aclnnAny", "x #axes @keep_dims ="),
+    As("ReduceAnyD", kBoolType, "aclnnAny", "x #axes @keep_dims ="),
     As("ReduceLogSumExp", kFloatingTypes, "aclnnLogSumExp", "x #axes @keep_dims ="),
     As("ReduceMax", kRealTypes, "aclnnAmax", "x #axes @keep_dims ="),
+    As("ReduceMaxD", {}, "aclnnAmax", "x #axes @keep_dims ="),
     {"ReduceMean", kFloatingTypes, LowerMean},
     {"ReduceMeanD", kSingleAndHalfTypes, LowerMean},
     {"ReduceMeanWithCast", {}, LowerMean},
     As("ReduceMin", kRealTypes, "aclnnAmin", "x #axes @keep_dims ="),
+    As("ReduceMinD", {}, "aclnnAmin", "x #axes @keep_dims ="),
     {"ReduceProd", {}, LowerProd},
     {"ReduceProdD", {}, LowerProd},
     As("ReduceStdV2", {}, "aclnnStdMeanCorrection", "x @dim @correction @keepdim =std =mean"),
@@ -252,7 +266,10 @@ constexpr NamedOp kReductionRows[] = {
     {"SoftmaxGrad", kSingleAndHalfTypes, LowerAlongAxes, kSoftmaxGradOf},
     {"SoftmaxV2", kFloatingTypes, LowerAlongAxes, kSoftmaxOf},
     As("Sort", {}, "aclnnSort", "x @stable @axis @descending =y1 =y2"),
+    As("TopK", kRealTypes, "aclnnTopk", "x #k @dim @largest @sorted =values =indices"),
+    As("TopKD", kRealTypes, "aclnnTopk", "x #k @dim @largest @sorted =values =indices"),
     As("TopKV2", kRealTypes, "aclnnTopk", "x #k @dim @largest @sorted =values =indices"),
+    As("TopKV2D", kRealTypes, "aclnnTopk", "x #k @dim @largest @sorted =values =indices"),
     As("Unique", {}, "aclnnUnique2", "x %true %true %false =y =idx %null"),
     As("Where", {}, "aclnnNonzero"),
 };

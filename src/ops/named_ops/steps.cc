@@ -9,6 +9,7 @@
 #include "kernels/activation_functions.h"
 #include "kernels/arithmetic_functions.h"
 #include "kernels/math_functions.h"
+#include "ops/families/movement.h"
 #include "ops/lowerings.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
@@ -45,6 +46,12 @@ constexpr Computation kNegation = ElementwiseOf<kernels::kNegFn>(ComputeInOutput
 constexpr Computation kMagnitude = ElementwiseOf<kernels::kAbsFn>(ComputeInOutput);
 constexpr Computation kPower = ElementwiseOf<kernels::kPowFn>(ComputeInOutput);
 constexpr Computation kConversion = Elementwise(LowerCopy, 0);
+Status LowerConvert(OpCall& call) {
+  AddConvertSmall(call, static_cast<int32_t>(call.Int("from")), static_cast<int32_t>(call.Int("to")));
+  return {};
+}
+
+constexpr Computation kSmallConversion = Elementwise(LowerConvert, 0);
 constexpr Computation kZeros = Elementwise(LowerConstant, 0);
 constexpr Computation kOnes = Elementwise(LowerConstant, 1);
 constexpr Computation kFilling = Elementwise(LowerFill, 0);
@@ -60,6 +67,7 @@ constexpr std::array kBinaryParams = {In("x1"), In("x2"), Out("y")};
 constexpr std::array kScaledParams = {In("x1"), In("x2"), Attr("alpha", ParamKind::kScalar), Out("y")};
 constexpr std::array kScalarParams = {In("x"), ScalarIn("value"), Out("y")};
 constexpr std::array kUnaryParams = {In("x"), Out("y")};
+constexpr std::array kConvertParams = {In("x"), Out("y"), Attr("from", ParamKind::kInt), Attr("to", ParamKind::kInt)};
 constexpr std::array kSpreadParams = {InOut("y"), In("x")};
 constexpr std::array kResultParams = {InOut("y")};
 constexpr std::array kFillParams = {InOut("y"), Attr("value", ParamKind::kScalar)};
@@ -87,6 +95,7 @@ const Routine kAddScalar = {kScalarParams, kAddition};
 const Routine kMulScalar = {kScalarParams, kElementwiseProduct};
 const Routine kPowScalar = {kScalarParams, kPower};
 const Routine kCopy = {kUnaryParams, kConversion};
+const Routine kConvert = {kConvertParams, kSmallConversion};
 const Routine kSpread = {kSpreadParams, kConversion};  // the input broadcasts to the output
 const Routine kFill = {kFillParams, kFilling};
 const Routine kMatmul = {kMatmulParams, kMatrixProduct};
@@ -263,11 +272,11 @@ StatusOr<StepArgument> OutputAs(NamedCall& call, const opdef::Operand& operand, 
 }
 
 StatusOr<StepArgument> ValuesAs(const NamedCall& call, std::string_view name, ParamKind kind) {
-  if (!call.Has(name)) return StepArgument(nullptr);
+  if (!call.Has(name) && call.context.op.FindAttribute(name) == nullptr) return StepArgument(nullptr);
   std::vector<int64_t> values = *call.context.Numbers(name);
   if (kind == ParamKind::kIntArray) return StepArgument(std::move(values));
   if (values.size() == 1) return StepArgument(values[0]);
-  return call.WrongInput(call.Input(name), fmt::format("has {} numbers", values.size()), "pass one number");
+  return call.context.Wrong(name, fmt::format("has {} numbers", values.size()), "pass one number");
 }
 
 StatusOr<StepArgument> WordAs(NamedCall& call, std::string_view word, const Param& param) {

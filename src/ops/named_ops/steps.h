@@ -14,7 +14,7 @@
 //     ==values      the same, but never null: the function needs the memory, or computes something else without it
 //     =type  =type:values    its type
 //     @keep_dims    an attribute
-//     #axes         the integers of an input that is known at the call; null where it is left out
+//     #axes         the integers of an input that is known at the call, or of an attribute; null where it is left out
 //     $value        the only number of an input that is known at the call
 //     %1 %0.5 %true %null %text:none %[0,1]    these
 //
@@ -35,16 +35,19 @@ namespace reprise::ops::named {
 
 std::span<const NamedOp> ActivationRows();
 std::span<const NamedOp> AttentionRows();
+std::span<const NamedOp> BlockRows();
 std::span<const NamedOp> ConvolutionRows();
 std::span<const NamedOp> DetectionRows();
 std::span<const NamedOp> ElementwiseRows();
 std::span<const NamedOp> ForeachRows();
+std::span<const NamedOp> FormulaRows();
 std::span<const NamedOp> FourierRows();
 std::span<const NamedOp> IndexingRows();
 std::span<const NamedOp> MatmulRows();
 std::span<const NamedOp> MovementRows();
 std::span<const NamedOp> NormalizationRows();
 std::span<const NamedOp> PaddingRows();
+std::span<const NamedOp> PlaceRows();
 std::span<const NamedOp> PoolingRows();
 std::span<const NamedOp> ProductRows();
 std::span<const NamedOp> QuantizationRows();
@@ -52,6 +55,7 @@ std::span<const NamedOp> RandomRows();
 std::span<const NamedOp> RecurrentRows();
 std::span<const NamedOp> ReductionRows();
 std::span<const NamedOp> RoutingRows();
+std::span<const NamedOp> TextRows();
 
 // ---- As a function computes it ----
 
@@ -71,6 +75,12 @@ constexpr NamedOp As(std::string_view type, DTypeSet types, std::string_view fun
   return {type, types, LowerAsFunction, 0, function, arguments};
 }
 
+/// The same row for types that no kernel computes with: its steps move elements, or convert them.
+constexpr NamedOp MovesBits(NamedOp row) {
+  row.moves_bits = true;
+  return row;
+}
+
 // ---- Routines that no function is: they compute in the type of the output, to which operands convert ----
 
 extern const Routine kAdd;        ///< x1, x2, y
@@ -80,6 +90,7 @@ extern const Routine kAddScalar;  ///< x, value, y
 extern const Routine kMulScalar;  ///< x, value, y
 extern const Routine kPowScalar;  ///< x, value, y
 extern const Routine kCopy;       ///< x, y
+extern const Routine kConvert;    ///< x, y and the numbers of aclDataType that they hold, one of them small
 extern const Routine kSpread;     ///< y, x: the input broadcasts to the output
 extern const Routine kFill;       ///< y, value
 extern const Routine kMatmul;     ///< x1, x2, y, 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remembers what is compiled while ``torchair.explain`` looks."""
+"""Who wants to see the graphs that are compiled: ``torchair.explain``, and tests."""
 import contextlib
 
 _watchers = []

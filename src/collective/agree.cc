@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What ranks say of each other: whether their operators fit together, and who is missing.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <tuple>
+
+#include "collective/operation.h"
+
+namespace reprise::collective {
+namespace {
+
+uint64_t Mix(uint64_t hash, uint64_t value) {
+  hash ^= value + 0x9e3779b97f4a7c15 + (hash << 6) + (hash >> 2);
+  return hash * 0xff51afd7ed558ccd;
+}
+
+uint64_t HashOfArray(uint64_t hash, const std::vector<uint64_t>& values) {
+  for (const uint64_t value : values) hash = Mix(hash, value);
+  return Mix(hash, values.size());
+}
+
+// Everything that all ranks must have equal.
+auto SignatureOf(const Descriptor& d) {
+  const auto op = static_cast<Operator>(d.op);
+  const bool has_type = op != Operator::kBarrier;
+  return std::make_tuple(d.version, d.op, has_type ? d.type : uint8_t{0}, IsReduction(op) ? d.reduction : uint8_t{0},
+                         HasRoot(op) ? d.root : 0, d.count, d.vectors_hash);
+}
+
+const char* FirstDifference(const Descriptor& a, const Descriptor& b) {
+  if (a.version != b.version) return "protocol version";
+  if (a.op != b.op) return "operator (the order of operators)";
+  if (a.count != b.count) return "count";
+  if (a.type != b.type) return "dataType";
+  if (a.reduction != b.reduction) return "op";
+  if (a.root != b.root) return "root";
+  return "the arrays of counts";
+}
+
+std::string List(const std::vector<uint32_t>& ranks) {
+  std::string text;
+  for (size_t i = 0; i < ranks.size() && i < 16; ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
+  if (ranks.size() > 16) text += fmt::format(" and {} more", ranks.size() - 16);
+  return text;
+}
+
+// The state of a process as /proc shows it; 0 when it is gone.
+char StateOf(int32_t pid) {
+  char path[32];
+  *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/stat", pid).out = '\0';
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  char text[512];
+  const ssize_t length = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (length <= 0) return 0;
+  text[length] = '\0';
+  const char* const end = std::strrchr(text, ')');
+  return end != nullptr && end[1] == ' ' ? end[2] : '\0';
+}
+
+std::string DescribeRank(const Board& board, uint32_t rank) {
+  const RankRow& row = board.rank(rank);
+  std::string text = fmt::format("rank {} (process {}", rank, row.pid);
+  switch (StateOf(row.pid)) {
+    case 0: text += ", ended"; break;
+    case 'T':
+    case 't': text += ", alive, not running: it is stopped"; break;
+    case 'Z':
+    case 'X': text += ", ended"; break;
+    default: text += ", alive"; break;
+  }
+  text += "; ";
+  const uint64_t begun = row.begun.load(std::memory_order_relaxed);
+  const uint64_t done = row.done.load(std::memory_order_relaxed);
+  if (const uint32_t state = row.state.load(); state == static_cast<uint32_t>(RankState::kLeft)) {
+    text += "communicator destroyed";
+  } else if (begun == 0) {
+    text += "no operator so far";
+  } else {
+    const Descriptor& last = board.slot(rank, begun - 1).descriptor;
+    text += fmt::format("{} seq {}: {}", begun == done ? "finished" : "is in", (begun - 1) & kOrdinalMask,
+                        DescribeCall(last));
+  }
+  return text + ")";
+}
+
+// Sends and receives of different counts between two ranks; `read` gives the arrays of a rank.
+std::string PairsDisagree(const Operation& operation) {
+  const Board& board = operation.communicator->board();
+  const uint32_t ranks = board.ranks();
+  std::vector<const uint64_t*> arrays(ranks);
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    Slot& slot = board.slot(rank, operation.running);
+    if (slot.is_inline != 0) {
+      arrays[rank] = reinterpret_cast<const uint64_t*>(slot.data());
+    } else {
+      StatusOr<std::byte*> at = operation.communicator->Reach(rank, slot.receive);
+      if (!at.ok()) return fmt::format("EI0011: the counts of rank {} cannot be read", rank);
+      arrays[rank] = reinterpret_cast<const uint64_t*>(*at);
+    }
+  }
+  for (uint32_t from = 0; from < ranks; ++from) {
+    for (uint32_t to = 0; to < ranks; ++to) {
+      const uint64_t sent = arrays[from][to];
+      const uint64_t received = arrays[to][2 * ranks + from];
+      if (sent == received) continue;
+      return fmt::format(
+          "EI0005: The arguments for collective communication are inconsistent between ranks: group {}, seq {}, "
+          "AlltoAllV: rank {} sends {} elements to rank {}, which receives {} from it",
+          operation.communicator->name(), operation.running & kOrdinalMask, from, sent, to, received);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+uint64_t HashOf(const Call& call) {
+  if (call.vectors == nullptr) return 0;
+  // Of AlltoAllV each rank has its own; pairs are compared.
+  uint64_t hash = 0;
+  switch (call.op) {
+    case Operator::kAllToAllVC:
+    case Operator::kReduceScatterV: return HashOfArray(HashOfArray(hash, call.vectors->send_counts), call.vectors->send_offsets);
+    case Operator::kAllGatherV:
+      return HashOfArray(HashOfArray(hash, call.vectors->receive_counts), call.vectors->receive_offsets);
+    default: return 0;
+  }
+}
+
+std::string DescribeCall(const Descriptor& descriptor) {
+  const auto op = static_cast<Operator>(descriptor.op);
+  std::string text = NameOf(op);
+  if (op == Operator::kBarrier) return text;
+  text += fmt::format(", count {}, {}", descriptor.count, NameOfType(descriptor.type));
+  if (IsReduction(op)) text += fmt::format(", {}", NameOfReduction(descriptor.reduction));
+  if (HasRoot(op)) text += fmt::format(", root {}", descriptor.root);
+  return text;
+}
+
+bool HasArrived(const Operation& operation, uint32_t rank) {
+  const Communicator& communicator = *operation.communicator;
+  const Board& board = communicator.board();
+  const auto reached = [](const std::atomic<uint64_t>& word, uint64_t wanted) {
+    return word.load(std::memory_order_seq_cst) >= wanted;
+  };
+  if (!operation.call.transfers.empty()) {
+    for (const Transfer& transfer : operation.call.transfers) {
+      if (transfer.peer != rank || transfer.stage == Transfer::kDone) continue;
+      const Slot& entry = transfer.is_send ? board.message(communicator.rank(), rank, transfer.running)
+                                           : board.message(rank, communicator.rank(), transfer.running);
+      if (!transfer.is_send && !reached(entry.published, transfer.running + 1)) return false;
+      if (transfer.is_send && transfer.stage == Transfer::kPublished &&
+          !reached(entry.finished, transfer.running + 1) && !reached(entry.refused, transfer.running + 1))
+        return false;
+      const uint64_t ring = board.message_ring();
+      if (transfer.is_send && transfer.stage == Transfer::kWaitsForEntry &&
+          (transfer.running & kOrdinalMask) >= ring && !reached(entry.finished, transfer.running - ring + 1))
+        return false;
+    }
+    return true;
+  }
+  const Slot& slot = board.slot(rank, operation.running);
+  const uint64_t mark = operation.running + 1;
+  switch (operation.stage) {
+    case Operation::kSlot:
+      return (operation.running & kOrdinalMask) < kRing || reached(slot.finished, mark - kRing);
+    case Operation::kArrive: return reached(slot.published, mark);
+    case Operation::kGather: return reached(slot.reduced, mark);
+    case Operation::kFinish: return reached(slot.finished, mark);
+    case Operation::kBegin: break;
+  }
+  return true;
+}
+
+std::string WhyDisagree(const Operation& operation) {
+  const Communicator& communicator = *operation.communicator;
+  const Board& board = communicator.board();
+  const Descriptor& own = board.slot(communicator.rank(), operation.running).descriptor;
+  bool all_equal = true;
+  for (uint32_t rank = 0; rank < board.ranks() && all_equal; ++rank)
+    all_equal = SignatureOf(board.slot(rank, operation.running).descriptor) == SignatureOf(own);
+  if (all_equal) {
+    if (operation.call.op == Operator::kAllToAllV) return PairsDisagree(operation);
+    return {};
+  }
+  // The ranks by what they call. The largest part is held to be right; of equal ones that with the lowest rank.
+  std::map<decltype(SignatureOf(own)), std::vector<uint32_t>> parts;
+  for (uint32_t rank = 0; rank < board.ranks(); ++rank)
+    parts[SignatureOf(board.slot(rank, operation.running).descriptor)].push_back(rank);
+  const auto most = std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
+    return a.second.size() != b.second.size() ? a.second.size() < b.second.size() : a.second[0] > b.second[0];
+  });
+  std::vector<uint32_t> odd;
+  for (uint32_t rank = 0; rank < board.ranks(); ++rank) {
+    if (std::find(most->second.begin(), most->second.end(), rank) == most->second.end()) odd.push_back(rank);
+  }
+  const Descriptor& right = board.slot(most->second[0], operation.running).descriptor;
+  const Descriptor& wrong = board.slot(odd[0], operation.running).descriptor;
+  return fmt::format(
+      "EI0005: The arguments for collective communication are inconsistent between ranks: group {}, seq {}, {} differs: "
+      "rank {}: {}; against rank {}: {}{}",
+      communicator.name(), operation.running & kOrdinalMask, FirstDifference(right, wrong), List(odd),
+      DescribeCall(wrong), List(most->second), DescribeCall(right),
+      wrong.launch != right.launch ? " (one side is a graph: a condition may have differed between ranks)" : "");
+}
+
+std::string WhoIsMissing(const Operation& operation) {
+  const Board& board = operation.communicator->board();
+  std::string text;
+  int shown = 0;
+  for (uint32_t rank = 0; rank < board.ranks(); ++rank) {
+    if (rank == operation.communicator->rank() || HasArrived(operation, rank)) continue;
+    if (++shown > 8) {
+      text += ", …";
+      break;
+    }
+    text += fmt::format("{}{}", text.empty() ? "did not come: " : ", ", DescribeRank(board, rank));
+  }
+  return text.empty() ? "nobody is missing" : text;
+}
+
+}  // namespace reprise::collective

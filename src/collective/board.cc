@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/board.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <system_error>
+
+#include "collective/numbers.h"
+#include "collective/watch.h"
+
+namespace reprise::collective {
+
+struct Board::Header {
+  uint32_t magic;
+  uint32_t ranks;
+  std::atomic<uint32_t> processes;
+};
+
+namespace {
+
+constexpr uint32_t kMagic = 0x52504231;
+constexpr uint64_t kSlotInline = 8192;
+
+struct Boards {
+  Mutex mutex;
+  std::map<Nonce, std::weak_ptr<Board>> live REPRISE_GUARDED_BY(mutex);
+};
+Boards& All() {
+  static auto* const boards = new Boards;
+  return *boards;
+}
+
+uint64_t Align(uint64_t bytes) { return (bytes + 4095) & ~uint64_t{4095}; }
+
+Status NoMemory(uint64_t bytes, int error) {
+  return Error(kOutOfMemory, fmt::format("EI0007: the host has no {} bytes for the state of a communicator: {}", bytes,
+                                         std::generic_category().message(error)))
+      .Hint("free memory, or raise the limits of the process for memory and open files");
+}
+
+}  // namespace
+
+Board::Board(const Nonce& nonce, uint32_t ranks) : nonce_(nonce), ranks_(ranks) {
+  inline_bytes_ = static_cast<uint32_t>(ranks <= 16 ? kSlotInline : std::max<uint64_t>(16 * kSlotInline / ranks, 256));
+  inline_bytes_ &= ~63u;
+  // As many pairs as the square of the ranks.
+  message_ring_ = ranks <= 16 ? 8 : ranks <= 256 ? 2 : 1;
+  message_inline_bytes_ = ranks <= 16 ? 4096 : ranks <= 256 ? 256 : 0;
+}
+
+uint64_t Board::bytes() const {
+  return Align(sizeof(Header)) + Align(uint64_t{ranks_} * (sizeof(RankRow) + sizeof(ProcessRow))) +
+         Align(uint64_t{ranks_} * kRing * (sizeof(Slot) + inline_bytes_)) +
+         Align(uint64_t{ranks_} * ranks_ * message_ring_ * (sizeof(Slot) + message_inline_bytes_));
+}
+
+Status Board::Map(int fd) {
+  const uint64_t size = bytes();
+  const int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED | MAP_NORESERVE;
+  void* const at = mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, fd, 0);
+  if (at == MAP_FAILED) return NoMemory(size, errno);
+  base_ = static_cast<std::byte*>(at);
+  header_ = static_cast<Header*>(at);
+  std::byte* next = base_ + Align(sizeof(Header));
+  rank_rows_ = reinterpret_cast<RankRow*>(next);
+  process_rows_ = reinterpret_cast<ProcessRow*>(rank_rows_ + ranks_);
+  next += Align(uint64_t{ranks_} * (sizeof(RankRow) + sizeof(ProcessRow)));
+  slots_ = next;
+  messages_ = next + Align(uint64_t{ranks_} * kRing * (sizeof(Slot) + inline_bytes_));
+  return {};
+}
+
+StatusOr<std::shared_ptr<Board>> Board::Create(const Nonce& nonce, uint32_t ranks, bool shared) {
+  std::shared_ptr<Board> board(new Board(nonce, ranks));
+  if (shared) {
+    board->fd_ = device::MakeMemoryFile("reprise-board", board->bytes());
+    if (board->fd_ < 0) return NoMemory(board->bytes(), errno);
+    board->fd_owned_ = true;
+  }
+  REPRISE_RETURN_IF_ERROR(board->Map(board->fd_));
+  board->header_->magic = kMagic;
+  board->header_->ranks = ranks;
+  Boards& all = All();
+  MutexLock lock(all.mutex);
+  all.live[nonce] = board;
+  return board;
+}
+
+StatusOr<std::shared_ptr<Board>> Board::Open(const Nonce& nonce, const device::ShareKey& key) {
+  Boards& all = All();
+  MutexLock lock(all.mutex);
+  if (const auto it = all.live.find(nonce); it != all.live.end()) {
+    if (std::shared_ptr<Board> board = it->second.lock()) return board;
+  }
+  REPRISE_ASSIGN_OR_RETURN(const device::Taken taken,
+                           device::Take(key, device::ShareKind::kCollective, "state of a communicator"));
+  const auto ranks = static_cast<uint32_t>(taken.offer().extra);
+  if (ranks == 0 || ranks > kMostRanks) {
+    return Error(kInternal, fmt::format("the state of a communicator has {} ranks", ranks))
+        .Hint("run all ranks with one version of the library");
+  }
+  std::shared_ptr<Board> board(new Board(nonce, ranks));
+  if (taken.offer().file_bytes != board->bytes()) {
+    return Error(kInternal, "EI0008: the state of a communicator has another size than here")
+        .Hint("run all ranks with one version of the library");
+  }
+  board->opened_ = true;
+  REPRISE_RETURN_IF_ERROR(board->Map(taken.fd()));
+  if (board->header_->magic != kMagic || board->header_->ranks != ranks) {
+    return Error(kInternal, "EI0008: the state of a communicator is of another version")
+        .Hint("run all ranks with one version of the library");
+  }
+  all.live[nonce] = board;
+  return board;
+}
+
+std::shared_ptr<Board> Board::Find(const Nonce& nonce) {
+  Boards& all = All();
+  MutexLock lock(all.mutex);
+  const auto it = all.live.find(nonce);
+  return it != all.live.end() ? it->second.lock() : nullptr;
+}
+
+Board::~Board() {
+  {
+    Boards& all = All();
+    MutexLock lock(all.mutex);
+    if (const auto it = all.live.find(nonce_); it != all.live.end() && it->second.expired()) all.live.erase(it);
+  }
+  StopOffering();
+  if (base_ != nullptr) munmap(base_, bytes());
+}
+
+StatusOr<device::ShareKey> Board::Offer() {
+  device::ShareOffer offer;
+  offer.kind = device::ShareKind::kCollective;
+  offer.fd = fd_;
+  offer.file_bytes = bytes();
+  offer.bytes = bytes();
+  offer.extra = ranks_;
+  offer.checks_pid = false;
+  REPRISE_ASSIGN_OR_RETURN(key_, device::Offer(offer));
+  return key_;
+}
+
+void Board::StopOffering() noexcept {
+  if (fd_ < 0) return;
+  if (key_.nonce != 0) device::Withdraw(key_);
+  close(fd_);
+  fd_ = -1;
+}
+
+uint32_t Board::processes() const { return header_->processes.load(std::memory_order_acquire); }
+void Board::set_processes(uint32_t count) { header_->processes.store(count, std::memory_order_release); }
+
+Slot& Board::slot(uint32_t rank, uint64_t number) const {
+  const uint64_t index = uint64_t{rank} * kRing + (number & kOrdinalMask) % kRing;
+  return *reinterpret_cast<Slot*>(slots_ + index * (sizeof(Slot) + inline_bytes_));
+}
+
+Slot& Board::message(uint32_t from, uint32_t to, uint64_t number) const {
+  const uint64_t pair = uint64_t{from} * ranks_ + to;
+  const uint64_t index = pair * message_ring_ + (number & kOrdinalMask) % message_ring_;
+  return *reinterpret_cast<Slot*>(messages_ + index * (sizeof(Slot) + message_inline_bytes_));
+}
+
+void Board::Ring() noexcept {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  waiters.WakeIfAnnounced();
+  if (!is_shared()) return;
+  const uint32_t count = processes();
+  for (uint32_t i = 0; i < count; ++i) {
+    if (i == own_process) continue;
+    ProcessRow& row = process_rows_[i];
+    if (row.armed.load(std::memory_order_seq_cst) != 0 && row.armed.exchange(0, std::memory_order_seq_cst) != 0) {
+      RingDoorbell(row.doorbell);
+    }
+  }
+}
+
+void Board::Fail(uint32_t rank, RankState state, int code, std::string_view reason) noexcept {
+  RankRow& row = rank_rows_[rank];
+  {
+    MutexLock lock(reason_mutex_);
+    const uint32_t before = row.state.load(std::memory_order_seq_cst);
+    if (before >= static_cast<uint32_t>(state)) return;
+    const size_t length = std::min(reason.size(), sizeof row.reason - 1);
+    row.has_reason.store(0, std::memory_order_release);
+    std::memcpy(row.reason, reason.data(), length);
+    row.reason[length] = '\0';
+    row.has_reason.store(1, std::memory_order_release);
+    row.code.store(code, std::memory_order_seq_cst);
+    row.state.store(static_cast<uint32_t>(state), std::memory_order_seq_cst);
+  }
+  Ring();
+}
+
+std::string Board::ReasonOf(uint32_t rank) const {
+  const RankRow& row = rank_rows_[rank];
+  if (row.has_reason.load(std::memory_order_acquire) == 0) return {};
+  std::string text(row.reason, strnlen(row.reason, sizeof row.reason));
+  return text;
+}
+
+}  // namespace reprise::collective

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The data of collectives. Each rank reads what it needs from the buffers of the others, and writes its own alone.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "collective/operation.h"
+#include "device/ipc_memory.h"
+#include "device/memory.h"
+#include "collective/fold.h"
+#include "runtime/tasks.h"
+
+namespace reprise::collective {
+namespace {
+
+using device::MemoryRegistry;
+
+constexpr int64_t kFoldGrain = 64 << 10;  // elements; less is not worth another thread
+
+// Where the data of rank's slot begin: behind the arrays of an AlltoAllV.
+uint64_t VectorBytes(const Call& call, uint32_t ranks) {
+  return call.op == Operator::kAllToAllV ? uint64_t{3} * ranks * sizeof(uint64_t) : 0;
+}
+
+// Whether the rank's send buffer is read by others.
+bool IsRead(const Operation& operation) {
+  const Call& call = operation.call;
+  const uint32_t rank = operation.communicator->rank();
+  if (operation.communicator->ranks() == 1) return false;
+  switch (call.op) {
+    case Operator::kBarrier: return false;
+    case Operator::kBroadcast:
+    case Operator::kScatter: return call.root == rank;
+    case Operator::kReduce: return call.root != rank;
+    default: return true;
+  }
+}
+
+// Whether all can work on copies in the slots; the same on all ranks.
+bool FitsInline(const Operation& operation) {
+  const Call& call = operation.call;
+  const Communicator& communicator = *operation.communicator;
+  const uint64_t element = SizeOf(call.type);
+  const uint64_t room = communicator.board().inline_bytes();
+  switch (call.op) {
+    case Operator::kBarrier: return true;
+    case Operator::kAllReduce:
+    case Operator::kReduce:
+    case Operator::kBroadcast:
+    case Operator::kAllGather: return call.count * element <= room;
+    case Operator::kReduceScatter:
+    case Operator::kScatter:
+    case Operator::kAllToAll: return call.count * element * communicator.ranks() <= room;
+    case Operator::kAllToAllV:  // each rank on its own: the slot says which
+      return VectorBytes(call, communicator.ranks()) + call.SendBytes(communicator.rank(), communicator.ranks()) <= room;
+    default: return false;
+  }
+}
+
+struct Part {
+  uint64_t begin;  // elements
+  uint64_t count;
+};
+
+// The part of the elements that a rank reduces; cut at cache lines.
+Part PartOf(const Call& call, uint32_t rank, uint32_t ranks) {
+  const uint64_t line = std::max<uint64_t>(64 / SizeOf(call.type), 1);
+  uint64_t chunk = (call.count + ranks - 1) / ranks;
+  chunk = (chunk + line - 1) / line * line;
+  const uint64_t begin = std::min(chunk * rank, call.count);
+  return {begin, std::min(chunk, call.count - begin)};
+}
+
+// The data of one rank, while they are read.
+class Source {
+ public:
+  Source(const Operation& operation, uint32_t rank, bool reduced = false)
+      : slot_(operation.communicator->board().slot(rank, operation.running)),
+        reading_(*operation.communicator, rank, slot_, operation.running) {
+    if (!reading_.is_open()) {
+      status_ = Error(kRemote, fmt::format("EI0012: {}", operation.communicator->board().ReasonOf(rank)));
+      return;
+    }
+    if (rank == operation.communicator->rank()) {
+      data_ = reduced ? operation.call.receive : operation.call.send;
+      return;
+    }
+    if (slot_.is_inline != 0) {
+      data_ = slot_.data() + VectorBytes(operation.call, operation.communicator->ranks());
+      return;
+    }
+    StatusOr<std::byte*> at = operation.communicator->Reach(rank, reduced ? slot_.receive : slot_.send);
+    if (at.ok()) {
+      data_ = *at;
+    } else {
+      status_ = Error(kMemory, fmt::format("EI0011: the buffer of rank {} cannot be reached: {}", rank,
+                                           std::move(at).status().detail().what));
+    }
+  }
+  Status TakeStatus() { return std::move(status_); }
+  const std::byte* data() const { return data_; }
+
+ private:
+  Slot& slot_;
+  Reading reading_;
+  const std::byte* data_ = nullptr;
+  Status status_;
+};
+
+struct FoldJob {
+  kernels::DType type;
+  FoldKind kind;
+  uint64_t element;
+  std::byte* dst;
+  const void* const* sources;
+  size_t count;
+};
+
+// receive[i] = the reduction over all ranks of element `first` + i, of `count` elements.
+Status FoldAll(device::RunContext& context, const Operation& operation, uint64_t first, std::byte* receive,
+               uint64_t count) {
+  if (count == 0) return {};
+  const uint32_t ranks = operation.communicator->ranks();
+  const uint64_t element = SizeOf(operation.call.type);
+  std::vector<std::unique_ptr<Source>> sources;
+  std::vector<const void*> data;
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    sources.push_back(std::make_unique<Source>(operation, rank));
+    if (Status status = sources.back()->TakeStatus(); !status.ok()) return status;
+    data.push_back(sources.back()->data() + first * element);
+  }
+  FoldJob job{ReducedAs(operation.call.type),
+              static_cast<FoldKind>(operation.call.reduction),
+              element,
+              receive,
+              data.data(),
+              data.size()};
+  context.scheduler().ParallelFor(
+      static_cast<int64_t>(count), kFoldGrain,
+      [](void* argument, int64_t begin, int64_t end) {
+        const auto& all = *static_cast<const FoldJob*>(argument);
+        std::vector<const void*> at(all.count);
+        for (size_t i = 0; i < all.count; ++i)
+          at[i] = static_cast<const std::byte*>(all.sources[i]) + static_cast<uint64_t>(begin) * all.element;
+        Fold(all.type, all.kind, all.dst + static_cast<uint64_t>(begin) * all.element, at.data(), at.size(),
+             end - begin);
+      },
+      &job);
+  return {};
+}
+
+// Copies `bytes` at `offset` of what rank has.
+Status CopyFrom(device::RunContext& context, const Operation& operation, uint32_t rank, uint64_t offset,
+                std::byte* receive, uint64_t bytes, bool reduced = false) {
+  if (bytes == 0) return {};
+  Source source(operation, rank, reduced);
+  REPRISE_RETURN_IF_ERROR(source.TakeStatus());
+  if (source.data() + offset != receive) runtime::CopyBytes(context, receive, source.data() + offset, bytes);
+  return {};
+}
+
+// What an AlltoAll of any form takes from one rank.
+struct Block {
+  uint64_t from;  // elements
+  uint64_t to;
+  uint64_t count;
+};
+StatusOr<Block> BlockOf(const Operation& operation, uint32_t peer) {
+  const Call& call = operation.call;
+  const Communicator& communicator = *operation.communicator;
+  const uint32_t rank = communicator.rank();
+  const uint32_t ranks = communicator.ranks();
+  if (call.op == Operator::kAllToAll) return Block{rank * call.count, peer * call.count, call.count};
+  const Vectors& vectors = *call.vectors;
+  if (call.op == Operator::kAllToAllVC) {
+    const uint64_t* const matrix = vectors.send_counts.data();
+    Block block{0, 0, matrix[uint64_t{peer} * ranks + rank]};
+    for (uint32_t i = 0; i < rank; ++i) block.from += matrix[uint64_t{peer} * ranks + i];
+    for (uint32_t i = 0; i < peer; ++i) block.to += matrix[uint64_t{i} * ranks + rank];
+    return block;
+  }
+  if (peer == rank) return Block{vectors.send_offsets[rank], vectors.receive_offsets[rank], vectors.send_counts[rank]};
+  Slot& slot = communicator.board().slot(peer, operation.running);
+  const Reading reading(communicator, peer, slot, operation.running);
+  if (!reading.is_open()) return Error(kRemote, fmt::format("EI0012: {}", communicator.board().ReasonOf(peer)));
+  const std::byte* arrays = slot.data();
+  if (slot.is_inline == 0) {
+    REPRISE_ASSIGN_OR_RETURN(arrays, operation.communicator->Reach(peer, slot.receive));
+  }
+  const auto* const values = reinterpret_cast<const uint64_t*>(arrays);
+  return Block{values[ranks + rank], vectors.receive_offsets[peer], values[rank]};
+}
+
+}  // namespace
+
+// ---- Sizes ----
+
+namespace {
+
+uint64_t Extent(const std::vector<uint64_t>& counts, const std::vector<uint64_t>& offsets) {
+  uint64_t end = 0;
+  for (size_t i = 0; i < counts.size() && i < offsets.size(); ++i) {
+    if (counts[i] != 0) end = std::max(end, offsets[i] + counts[i]);
+  }
+  return end;
+}
+
+}  // namespace
+
+uint64_t Call::SendBytes(uint32_t rank, uint32_t ranks) const {
+  const uint64_t element = SizeOf(type);
+  switch (op) {
+    case Operator::kAllReduce:
+    case Operator::kReduce:
+    case Operator::kAllGather: return count * element;
+    case Operator::kBroadcast: return root == rank ? count * element : 0;
+    case Operator::kReduceScatter:
+    case Operator::kAllToAll: return count * ranks * element;
+    case Operator::kScatter: return root == rank ? count * ranks * element : 0;
+    case Operator::kAllGatherV: return vectors->receive_counts[rank] * element;
+    case Operator::kReduceScatterV:
+    case Operator::kAllToAllV: return Extent(vectors->send_counts, vectors->send_offsets) * element;
+    case Operator::kAllToAllVC: {
+      uint64_t sum = 0;
+      for (uint32_t i = 0; i < ranks; ++i) sum += vectors->send_counts[uint64_t{rank} * ranks + i];
+      return sum * element;
+    }
+    default: return 0;
+  }
+}
+
+uint64_t Call::ReceiveBytes(uint32_t rank, uint32_t ranks) const {
+  const uint64_t element = SizeOf(type);
+  switch (op) {
+    case Operator::kAllReduce:
+    case Operator::kReduceScatter:
+    case Operator::kScatter: return count * element;
+    case Operator::kReduce: return root == rank ? count * element : 0;
+    case Operator::kBroadcast: return root == rank ? 0 : count * element;
+    case Operator::kAllGather:
+    case Operator::kAllToAll: return count * ranks * element;
+    case Operator::kAllGatherV:
+    case Operator::kAllToAllV: return Extent(vectors->receive_counts, vectors->receive_offsets) * element;
+    case Operator::kReduceScatterV: return vectors->send_counts[rank] * element;
+    case Operator::kAllToAllVC: {
+      uint64_t sum = 0;
+      for (uint32_t i = 0; i < ranks; ++i) sum += vectors->send_counts[uint64_t{i} * ranks + rank];
+      return sum * element;
+    }
+    default: return 0;
+  }
+}
+
+// ---- Reading ----
+
+Reading::Reading(const Communicator& communicator, uint32_t rank, Slot& slot, uint64_t number) {
+  if (rank == communicator.rank() || !communicator.IsLocal(rank)) return;
+  slot.readers.fetch_add(1, std::memory_order_seq_cst);
+  slot_ = &slot;
+  is_open_ = slot.closed.load(std::memory_order_seq_cst) != number + 1;
+}
+
+Reading::~Reading() {
+  if (slot_ != nullptr) slot_->readers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+// ---- Publishing ----
+
+void FreeStaged(void** staged) noexcept {
+  if (*staged == nullptr) return;
+  (void)MemoryRegistry::Get().Free(*staged, device::MemoryKind::kDevice, true, device::Users::kNone);
+  *staged = nullptr;
+}
+
+StatusOr<BufferRef> Expose(Communicator& communicator, const void* buffer, uint64_t bytes, void** staged) {
+  BufferRef ref;
+  ref.address = reinterpret_cast<uint64_t>(buffer);
+  if (!communicator.board().is_shared() || bytes == 0) return ref;
+  const auto offer = [&](const void* at) -> Status {
+    const std::optional<device::MemoryRange> range = MemoryRegistry::Get().Find(at);
+    if (!range || range->kind != device::MemoryKind::kDevice ||
+        (range->origin != device::MemoryOrigin::kHeap && range->origin != device::MemoryOrigin::kMmap) ||
+        reinterpret_cast<uintptr_t>(at) + bytes > range->end())
+      return Error(kMemory, "not a block of device memory");
+    REPRISE_ASSIGN_OR_RETURN(const device::ShareKey key,
+                             device::ExportMemory(reinterpret_cast<void*>(range->begin), range->bytes, false));
+    ref.key = key.Pack();
+    ref.offset = reinterpret_cast<uintptr_t>(at) - range->begin;
+    return {};
+  };
+  if (offer(buffer).ok()) return ref;
+  if (*staged == nullptr) {
+    REPRISE_ASSIGN_OR_RETURN(*staged, MemoryRegistry::Get().AllocateDevice(communicator.device(), bytes, 4096, true));
+  }
+  std::memcpy(*staged, buffer, bytes);
+  REPRISE_RETURN_IF_ERROR(offer(*staged));
+  return ref;
+}
+
+bool HasSecondStep(const Operation& operation) {
+  return operation.call.op == Operator::kAllReduce && !operation.is_inline && operation.communicator->ranks() > 1;
+}
+
+bool IsExposed(const Operation& operation) { return !operation.is_inline && IsRead(operation); }
+
+Status Publish(Operation& operation) {
+  Communicator& communicator = *operation.communicator;
+  const Call& call = operation.call;
+  Slot& slot = communicator.board().slot(communicator.rank(), operation.running);
+  const uint64_t bytes = call.SendBytes(communicator.rank(), communicator.ranks());
+  operation.is_inline = FitsInline(operation);
+  slot.descriptor = operation.descriptor;
+  slot.descriptor.number = operation.running;
+  slot.descriptor.launch = operation.is_by_graph ? 1 : 0;
+  slot.is_inline = operation.is_inline ? 1 : 0;
+  slot.send = {};
+  slot.receive = {};
+  const auto as_memory = [](Status status) {
+    return Error(kMemory, fmt::format("EI0011: a buffer cannot be shown to other ranks: {}", status.detail().what));
+  };
+  std::byte* data = slot.data();
+  if (const uint64_t arrays = VectorBytes(call, communicator.ranks()); arrays != 0) {
+    std::byte* to = data;
+    if (!operation.is_inline) {
+      StatusOr<void*> block = MemoryRegistry::Get().AllocateDevice(communicator.device(), arrays, 4096, true);
+      if (!block.ok()) return as_memory(std::move(block).status());
+      FreeStaged(&operation.staged[1]);
+      operation.staged[1] = *block;
+      to = static_cast<std::byte*>(*block);
+    }
+    const Vectors& vectors = *call.vectors;
+    for (const auto* values : {&vectors.send_counts, &vectors.send_offsets, &vectors.receive_counts}) {
+      std::memcpy(to, values->data(), arrays / 3);
+      to += arrays / 3;
+    }
+    data += arrays;
+    if (!operation.is_inline) {
+      StatusOr<BufferRef> ref = Expose(communicator, operation.staged[1], arrays, &operation.staged[1]);
+      if (!ref.ok()) return as_memory(std::move(ref).status());
+      slot.receive = *ref;
+    }
+  }
+  if (operation.is_inline) {
+    if (IsRead(operation) && bytes != 0) std::memcpy(data, call.send, bytes);
+    return {};
+  }
+  if (IsRead(operation) && call.send != nullptr) {
+    StatusOr<BufferRef> ref = Expose(communicator, call.send, bytes, &operation.staged[0]);
+    if (!ref.ok()) return as_memory(std::move(ref).status());
+    slot.send = *ref;
+  }
+  if (HasSecondStep(operation)) {
+    StatusOr<BufferRef> ref = Expose(communicator, call.receive, bytes, &operation.staged[1]);
+    if (!ref.ok()) return as_memory(std::move(ref).status());
+    slot.receive = *ref;
+  }
+  return {};
+}
+
+// ---- Moving ----
+
+Status MoveArrived(device::RunContext& context, Operation& operation) {
+  const Call& call = operation.call;
+  Communicator& communicator = *operation.communicator;
+  const uint32_t rank = communicator.rank();
+  const uint32_t ranks = communicator.ranks();
+  const uint64_t element = SizeOf(call.type);
+  const uint64_t bytes = call.count * element;
+  switch (call.op) {
+    case Operator::kBarrier: return {};
+    case Operator::kAllReduce: {
+      if (!HasSecondStep(operation)) return FoldAll(context, operation, 0, call.receive, call.count);
+      const Part part = PartOf(call, rank, ranks);
+      std::byte* const to = call.receive + part.begin * element;
+      REPRISE_RETURN_IF_ERROR(FoldAll(context, operation, part.begin, to, part.count));
+      if (operation.staged[1] != nullptr && part.count != 0)
+        std::memcpy(static_cast<std::byte*>(operation.staged[1]) + part.begin * element, to, part.count * element);
+      return {};
+    }
+    case Operator::kReduce:
+      return rank == call.root ? FoldAll(context, operation, 0, call.receive, call.count) : Status();
+    case Operator::kReduceScatter:
+      return FoldAll(context, operation, rank * call.count, call.receive, call.count);
+    case Operator::kReduceScatterV:
+      return FoldAll(context, operation, call.vectors->send_offsets[rank], call.receive, call.vectors->send_counts[rank]);
+    case Operator::kBroadcast:
+      return rank == call.root ? Status() : CopyFrom(context, operation, call.root, 0, call.receive, bytes);
+    case Operator::kScatter: return CopyFrom(context, operation, call.root, rank * bytes, call.receive, bytes);
+    case Operator::kAllGather:
+    case Operator::kAllGatherV:
+      for (uint32_t i = 0; i < ranks; ++i) {
+        const uint32_t peer = (rank + i) % ranks;  // not all at the same memory
+        const bool is_even = call.op == Operator::kAllGather;
+        const uint64_t offset = is_even ? peer * call.count : call.vectors->receive_offsets[peer];
+        const uint64_t count = is_even ? call.count : call.vectors->receive_counts[peer];
+        REPRISE_RETURN_IF_ERROR(
+            CopyFrom(context, operation, peer, 0, call.receive + offset * element, count * element));
+      }
+      return {};
+    case Operator::kAllToAll:
+    case Operator::kAllToAllV:
+    case Operator::kAllToAllVC:
+      for (uint32_t i = 0; i < ranks; ++i) {
+        const uint32_t peer = (rank + i) % ranks;
+        REPRISE_ASSIGN_OR_RETURN(const Block block, BlockOf(operation, peer));
+        REPRISE_RETURN_IF_ERROR(CopyFrom(context, operation, peer, block.from * element,
+                                         call.receive + block.to * element, block.count * element));
+      }
+      return {};
+    default: return Error(kInternal, "no collective");
+  }
+}
+
+Status MoveReduced(device::RunContext& context, Operation& operation) {
+  const Call& call = operation.call;
+  const uint32_t rank = operation.communicator->rank();
+  const uint32_t ranks = operation.communicator->ranks();
+  const uint64_t element = SizeOf(call.type);
+  for (uint32_t i = 1; i < ranks; ++i) {
+    const uint32_t peer = (rank + i) % ranks;
+    const Part part = PartOf(call, peer, ranks);
+    REPRISE_RETURN_IF_ERROR(CopyFrom(context, operation, peer, part.begin * element,
+                                     call.receive + part.begin * element, part.count * element, true));
+  }
+  return {};
+}
+
+}  // namespace reprise::collective

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/operation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "collective/watch.h"
+#include "device/inquiry.h"
+#include "exec/bindings.h"
+#include "ir/task_info.h"
+#include "runtime/submission.h"
+
+namespace reprise::collective {
+namespace {
+
+using device::RunContext;
+using ir::RunResult;
+
+// Others are often only a little behind; longer waits are left to the scheduler.
+constexpr auto kSpin = std::chrono::microseconds(20);
+
+// Begins as ir::NumberedPayload.
+struct Payload {
+  ir::Numbered* numbered;
+  Operation* operation;
+};
+
+enum class Wait : uint8_t { kOver, kParked, kFailed };
+
+// ---- The end of an operator ----
+
+void EndWaiting(RunContext* context, device::Runnable* runnable, Operation& operation) noexcept {
+  Board& board = operation.communicator->board();
+  if (!operation.is_waiting) return;
+  operation.is_waiting = false;
+  board.waiters.Remove(runnable);
+  board.waiting.fetch_sub(1);
+  if (operation.has_timer && context != nullptr) context->scheduler().CancelTimer(*runnable);
+  operation.has_timer = false;
+}
+
+void Reset(Operation& operation) noexcept {
+  FreeStaged(&operation.staged[0]);
+  FreeStaged(&operation.staged[1]);
+  for (Transfer& transfer : operation.call.transfers) {
+    FreeStaged(&transfer.staged);
+    transfer.stage = Transfer::kWaitsForEntry;
+    if (!operation.is_by_graph) transfer.number.value = ir::Number::kNone;
+  }
+  if (operation.is_moving) operation.communicator->moving.fetch_sub(1, std::memory_order_release);
+  operation.is_moving = false;
+  operation.stage = Operation::kBegin;
+  operation.deadline_ns = 0;
+  if (!operation.is_by_graph) operation.number.value = ir::Number::kNone;
+}
+
+// Readers of this process may be in the midst of the buffers, which go back to the program now. Those of others have
+// the memory mapped.
+void Close(Slot& slot, uint64_t number) noexcept {
+  slot.closed.store(number + 1, std::memory_order_seq_cst);
+  while (slot.readers.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
+}
+
+void CloseAll(Operation& operation) noexcept {
+  Communicator& communicator = *operation.communicator;
+  if (operation.stage > Operation::kSlot && operation.call.transfers.empty())
+    Close(communicator.board().slot(communicator.rank(), operation.running), operation.running);
+  for (const Transfer& transfer : operation.call.transfers) {
+    if (!transfer.is_send || transfer.stage != Transfer::kPublished) continue;
+    Close(communicator.board().message(communicator.rank(), transfer.peer, transfer.running), transfer.running);
+  }
+}
+
+int StreamErrorOf(int code) {
+  switch (code) {
+    case kTimeout: return kCollectiveTimeout;
+    case kParameter: return kCollectiveMismatch;
+    default: return kCollectivePeerLost;
+  }
+}
+
+// The operator has failed; `code` is what the communicator keeps.
+RunResult FailOperation(RunContext& context, Operation& operation, int code, const std::string& what) {
+  Communicator& communicator = *operation.communicator;
+  CloseAll(operation);
+  communicator.Fail(code, what);
+  EndWaiting(&context, context.runnable(), operation);
+  Reset(operation);
+  context.Fail(Error(StreamErrorOf(code), what)
+                   .Culprit(communicator.Describe())
+                   .Hint("look at the messages of the other ranks; then destroy the communicator and make a new one, or "
+                         "suspend and resume it on all ranks"));
+  return RunResult::kDone;
+}
+
+// ---- Waits ----
+
+// Why what the operator waits for will not come; the rank that fails it.
+struct Lost {
+  int code = 0;
+  std::string what;
+};
+
+bool SomebodyIsOut(const Operation& operation) {
+  const Communicator& communicator = *operation.communicator;
+  const Board& board = communicator.board();
+  if (board.IsOut(communicator.rank())) return true;
+  for (uint32_t rank = 0; rank < board.ranks(); ++rank) {
+    if (board.IsOut(rank) && !HasArrived(operation, rank)) return true;
+  }
+  return false;
+}
+
+Lost WhoIsLost(const Operation& operation) {
+  const Communicator& communicator = *operation.communicator;
+  const Board& board = communicator.board();
+  const std::string here = fmt::format("{} of group {}, seq {}", NameOf(operation.call.op), communicator.name(),
+                                       operation.running & kOrdinalMask);
+  if (communicator.is_destroyed())
+    return {kInternal, fmt::format("EI0012: {} was ended: {}", here, board.ReasonOf(communicator.rank()))};
+  if (communicator.is_suspended())
+    return {kSuspended, fmt::format("EI0012: {} was ended: {}", here, board.ReasonOf(communicator.rank()))};
+  for (uint32_t rank = 0; rank < board.ranks(); ++rank) {
+    if (rank == communicator.rank() || !board.IsOut(rank) || HasArrived(operation, rank)) continue;
+    return {kRemote, fmt::format("EI0012: {} cannot end on rank {}, Heartbeat Lost Occurred: {}", here,
+                                 communicator.rank(), board.ReasonOf(rank))};
+  }
+  if (board.IsOut(communicator.rank()))
+    return {kRemote, fmt::format("EI0012: {} cannot run: {}", here, communicator.error_text())};
+  return {};
+}
+
+template <class Holds>
+Wait Await(RunContext& context, Operation& operation, Holds holds, Lost& lost) {
+  Board& board = operation.communicator->board();
+  const auto over = [&] { return holds() || SomebodyIsOut(operation); };
+  if (!over() && !operation.is_waiting && device::TakeSpinPermit()) {
+    const Clock::time_point until = Clock::now() + kSpin;
+    for (int looks = 1; !over() && (looks % 32 != 0 || Clock::now() < until); ++looks) CpuRelax();
+    device::ReturnSpinPermit();
+  }
+  if (!over()) {
+    if (!operation.is_waiting) {
+      operation.is_waiting = true;
+      board.waiting.fetch_add(1);
+      if (board.is_shared()) CallWatcher();
+    }
+    const auto now = Clock::now().time_since_epoch();
+    const bool is_late = operation.deadline_ns != 0 && std::chrono::nanoseconds(now).count() >= operation.deadline_ns;
+    if (is_late) {
+      lost = {kTimeout,
+              fmt::format("EI0002: Communication_Error_Timeout: {} of group {}, seq {}, on rank {} has waited {:g} s: {}",
+                          NameOf(operation.call.op), operation.communicator->name(), operation.running & kOrdinalMask,
+                          operation.communicator->rank(), operation.communicator->settings().exec_timeout_s,
+                          WhoIsMissing(operation))};
+      return Wait::kFailed;
+    }
+    const auto armed = [&] {
+      board.Arm();
+      return over();
+    };
+    if (board.waiters.AddUnless(armed, context.runnable(), &context.scheduler())) {
+      if (operation.deadline_ns != 0 && !operation.has_timer) {
+        operation.has_timer = true;
+        context.scheduler().WakeAt(*context.runnable(),
+                                   Clock::time_point(std::chrono::nanoseconds(operation.deadline_ns)));
+      }
+      return Wait::kParked;
+    }
+  }
+  EndWaiting(&context, context.runnable(), operation);
+  if (holds()) return Wait::kOver;
+  lost = WhoIsLost(operation);
+  if (lost.code == 0) return Await(context, operation, holds, lost);  // it came after all
+  return Wait::kFailed;
+}
+
+// ---- Run ----
+
+uint64_t NumberOf(const RunContext& context, const ir::Number& number) {
+  if (number.binding < 0 || context.bindings == nullptr) return number.value;
+  return context.bindings->series[static_cast<size_t>(number.binding)] + number.value;
+}
+
+template <class Get>
+bool All(const Board& board, Get get) {
+  for (uint32_t rank = 0; rank < board.ranks(); ++rank) {
+    if (!get(rank)) return false;
+  }
+  return true;
+}
+
+// The wait of a stage: for each rank, what it has to have reached.
+bool StageHolds(const Operation& operation) {
+  return All(operation.communicator->board(), [&](uint32_t rank) { return HasArrived(operation, rank); });
+}
+
+void Begin(RunContext& context, Operation& operation) {
+  Communicator& communicator = *operation.communicator;
+  operation.running = operation.call.transfers.empty() ? NumberOf(context, operation.number) : 0;
+  operation.is_by_graph = context.bindings != nullptr &&
+                          (operation.number.binding >= 0 ||
+                           (!operation.call.transfers.empty() && operation.call.transfers[0].number.binding >= 0));
+  for (Transfer& transfer : operation.call.transfers) transfer.running = NumberOf(context, transfer.number);
+  if (const double seconds = communicator.settings().exec_timeout_s; seconds > 0)
+    operation.deadline_ns = Clock::now().time_since_epoch().count() + static_cast<int64_t>(seconds * 1e9);
+  operation.stage = Operation::kSlot;
+}
+
+RunResult RunCollective(RunContext& context, Operation& operation) {
+  Communicator& communicator = *operation.communicator;
+  Board& board = communicator.board();
+  const uint64_t mark = operation.running + 1;
+  Slot& own = board.slot(communicator.rank(), operation.running);
+  RankRow& row = board.rank(communicator.rank());
+  Lost lost;
+  for (;;) {
+    switch (Await(context, operation, [&] { return StageHolds(operation); }, lost)) {
+      case Wait::kParked: return RunResult::kParked;
+      case Wait::kFailed: return FailOperation(context, operation, lost.code, lost.what);
+      case Wait::kOver: break;
+    }
+    Status status;
+    switch (operation.stage) {
+      case Operation::kBegin: break;
+      case Operation::kSlot: {
+        row.begun.store(mark, std::memory_order_relaxed);
+        status = Publish(operation);
+        if (!status.ok()) break;
+        own.published.store(mark, std::memory_order_seq_cst);
+        operation.stage = Operation::kArrive;
+        if (StageHolds(operation)) board.Ring();
+        break;
+      }
+      case Operation::kArrive: {
+        if (std::string why = WhyDisagree(operation); !why.empty()) {
+          REPRISE_LOG(kError, "HCCL", "TaskExecStage ParameterConflict: CMD information check fail: {}", why);
+          return FailOperation(context, operation, kParameter, why);
+        }
+        operation.is_moving = true;
+        communicator.moving.fetch_add(1, std::memory_order_relaxed);
+        status = MoveArrived(context, operation);
+        if (!status.ok()) break;
+        const bool has_second = HasSecondStep(operation);
+        (has_second ? own.reduced : own.finished).store(mark, std::memory_order_seq_cst);
+        operation.stage = has_second ? Operation::kGather : Operation::kFinish;
+        if (StageHolds(operation)) board.Ring();
+        break;
+      }
+      case Operation::kGather:
+        status = MoveReduced(context, operation);
+        if (!status.ok()) break;
+        own.finished.store(mark, std::memory_order_seq_cst);
+        operation.stage = Operation::kFinish;
+        if (StageHolds(operation)) board.Ring();
+        break;
+      case Operation::kFinish: {
+        row.done.store(mark, std::memory_order_relaxed);
+        Reset(operation);
+        return RunResult::kDone;
+      }
+    }
+    if (!status.ok()) return FailOperation(context, operation, status.code(), status.detail().what);
+    if (operation.stage == Operation::kFinish && !IsExposed(operation)) {
+      row.done.store(mark, std::memory_order_relaxed);
+      Reset(operation);
+      return RunResult::kDone;
+    }
+  }
+}
+
+RunResult RunPointToPoint(RunContext& context, Operation& operation) {
+  for (;;) {
+    StatusOr<bool> done = RunTransfers(context, operation);
+    if (!done.ok()) {
+      const Status status = std::move(done).status();
+      return FailOperation(context, operation, status.code(), status.detail().what);
+    }
+    if (*done) {
+      EndWaiting(&context, context.runnable(), operation);
+      Reset(operation);
+      return RunResult::kDone;
+    }
+    Lost lost;
+    switch (Await(context, operation, [&] { return CanGoOn(operation); }, lost)) {
+      case Wait::kParked: return RunResult::kParked;
+      case Wait::kFailed: return FailOperation(context, operation, lost.code, lost.what);
+      case Wait::kOver: break;
+    }
+  }
+}
+
+RunResult Run(RunContext& context, void* payload) {
+  Operation& operation = *static_cast<Payload*>(payload)->operation;
+  Communicator& communicator = *operation.communicator;
+  if (operation.stage == Operation::kBegin) {
+    if (Status usable = communicator.CheckUsable(); !usable.ok()) {
+      const bool is_own = communicator.is_suspended() || communicator.is_destroyed();
+      Reset(operation);
+      context.Fail(Error(is_own ? kCollectivePeerLost : StreamErrorOf(communicator.error()),
+                         fmt::format("EI0012: {} did not run: {}", NameOf(operation.call.op), usable.detail().what))
+                       .Culprit(communicator.Describe())
+                       .Hint(std::string(usable.detail().hint)));
+      return RunResult::kDone;
+    }
+    Begin(context, operation);
+  }
+  return operation.call.transfers.empty() ? RunCollective(context, operation) : RunPointToPoint(context, operation);
+}
+
+void Cancel(void* payload, device::Runnable* runnable) noexcept {
+  Operation& operation = *static_cast<Payload*>(payload)->operation;
+  Communicator& communicator = *operation.communicator;
+  if (operation.stage == Operation::kBegin) return;
+  CloseAll(operation);
+  EndWaiting(nullptr, runnable, operation);
+  if (!communicator.is_destroyed()) {
+    communicator.Fail(kInternal, fmt::format("rank {} has aborted {} of group {}", communicator.rank(),
+                                             NameOf(operation.call.op), communicator.name()));
+  }
+  Reset(operation);
+}
+
+void Destroy(void* payload) noexcept {
+  Operation* const operation = static_cast<Payload*>(payload)->operation;
+  bool is_unused = operation->number.binding < 0 && operation->number.value != ir::Number::kNone;
+  for (const Transfer& transfer : operation->call.transfers)
+    is_unused |= transfer.number.binding < 0 && transfer.number.value != ir::Number::kNone;
+  if (is_unused) operation->communicator->operators().Skipped("its stream was aborted or destroyed");
+  delete operation;
+}
+
+// The number of a task that is queued.
+class Taker final : public ir::SeriesSink {
+ public:
+  void Take(ir::Series& series, ir::Number& number) override { number.value = series.Take(1); }
+};
+void TakeNumbers(void* payload) {
+  Taker taker;
+  static_cast<Payload*>(payload)->operation->TellSeries(taker);
+}
+
+void Describe(const void* payload, ir::TaskInfo& info) {
+  const Operation& operation = *static_cast<const Payload*>(payload)->operation;
+  const Communicator& communicator = *operation.communicator;
+  const Call& call = operation.call;
+  info.name = TaskNameOf(call.op);
+  info.type_name = TaskNameOf(call.op);
+  if (operation.stage != Operation::kBegin && device::Inquiry::IsOpen()) {
+    info.waits_for = fmt::format("{}, seq {}: {}", communicator.Describe(), operation.running & kOrdinalMask,
+                                 WhoIsMissing(operation));
+  }
+}
+
+void TellOperands(const void* payload, ir::OperandSink& sink) {
+  const Operation& operation = *static_cast<const Payload*>(payload)->operation;
+  const Call& call = operation.call;
+  const uint32_t rank = operation.communicator->rank();
+  const uint32_t ranks = operation.communicator->ranks();
+  for (const Transfer& transfer : call.transfers) {
+    if (transfer.count != 0)
+      sink.Take({transfer.buffer, transfer.bytes(), transfer.is_send ? ir::Access::kRead : ir::Access::kWrite});
+  }
+  if (const uint64_t bytes = call.SendBytes(rank, ranks); call.send != nullptr && bytes != 0)
+    sink.Take({call.send, bytes, ir::Access::kRead});
+  if (const uint64_t bytes = call.ReceiveBytes(rank, ranks); call.receive != nullptr && bytes != 0)
+    sink.Take({call.receive, bytes, ir::Access::kWrite});
+}
+
+constexpr ir::TaskType kCollective = {.kind = ir::TaskKind::kCollective,
+                                      .name = "HCCL",
+                                      .run = Run,
+                                      .destroy = Destroy,
+                                      .cancel = Cancel,
+                                      .describe = Describe,
+                                      .operands = TellOperands};
+
+}  // namespace
+
+Operation::~Operation() {
+  FreeStaged(&staged[0]);
+  FreeStaged(&staged[1]);
+  if (communicator != nullptr) communicator->Release();
+}
+
+void Operation::TellSeries(ir::SeriesSink& sink) {
+  if (call.transfers.empty()) return sink.Take(communicator->operators(), number);
+  for (Transfer& transfer : call.transfers) {
+    sink.Take(transfer.is_send ? communicator->sends(transfer.peer) : communicator->receives(transfer.peer),
+              transfer.number);
+  }
+}
+
+Status Submit(runtime::Stream& stream, Communicator& communicator, Call call) {
+  auto operation = std::make_unique<Operation>();
+  operation->communicator = &communicator;
+  communicator.Retain();
+  operation->call = std::move(call);
+  Descriptor& descriptor = operation->descriptor;
+  descriptor.op = static_cast<uint8_t>(operation->call.op);
+  descriptor.type = operation->call.type;
+  descriptor.reduction = operation->call.reduction;
+  descriptor.count = operation->call.count;
+  descriptor.root = operation->call.root;
+  descriptor.rank = communicator.rank();
+  descriptor.vectors_hash = HashOf(operation->call);
+  Operation* const released = operation.release();
+  Payload payload{released, released};
+  return runtime::Submit(stream, ir::MakeTask(kCollective, payload), TakeNumbers);
+}
+
+}  // namespace reprise::collective

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Operators as tasks. A collective comes in stages, of which each but the first waits for other ranks:
+//
+//     slot      all have finished with what was in the slot before
+//     publish   descriptor, and where the data are (small data with it)
+//     arrive    all have published, and agree: read what they have, reduce
+//     gather    all have reduced their part: read the parts (AllReduce of large data alone)
+//     finish    nobody reads from this rank's buffers any more
+//
+// A wait parks the task. Whatever ends an operator before its end makes the rank fail on the board, so that nobody waits
+// for it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collective/communicator.h"
+#include "collective/numbers.h"
+#include "device/scheduler.h"
+#include "ir/task.h"
+#include "runtime/stream.h"
+
+namespace reprise::collective {
+
+/// Copies of the arrays of counts, in elements.
+struct Vectors {
+  std::vector<uint64_t> send_counts;
+  std::vector<uint64_t> send_offsets;
+  std::vector<uint64_t> receive_counts;
+  std::vector<uint64_t> receive_offsets;
+};
+
+/// One send or receive.
+struct Transfer {
+  bool is_send = false;
+  uint8_t type = 0;
+  uint32_t peer = 0;
+  uint64_t count = 0;
+  std::byte* buffer = nullptr;
+  ir::Number number;
+  // While it runs:
+  enum Stage : uint8_t { kWaitsForEntry, kPublished, kDone } stage = kWaitsForEntry;
+  bool is_inline = false;
+  uint64_t running = 0;  ///< the number of this run
+  void* staged = nullptr;
+
+  uint64_t bytes() const { return count * SizeOf(type); }
+};
+
+/// An operator with its arguments. Owns what it points to but the buffers.
+struct Call {
+  Operator op = Operator::kBarrier;
+  uint8_t type = 0;
+  uint8_t reduction = 0;
+  uint32_t root = 0;
+  uint64_t count = 0;  ///< of the function's parameter: of one block where a buffer has several
+  const std::byte* send = nullptr;
+  std::byte* receive = nullptr;
+  std::unique_ptr<Vectors> vectors;
+  std::vector<Transfer> transfers;
+
+  /// Bytes from the first to the last that the rank sends (receives).
+  uint64_t SendBytes(uint32_t rank, uint32_t ranks) const;
+  uint64_t ReceiveBytes(uint32_t rank, uint32_t ranks) const;
+};
+
+/// A call on its way through its stages; owned by the payload of its task.
+struct Operation final : ir::Numbered {
+  Communicator* communicator = nullptr;  ///< one reference
+  Call call;
+  Descriptor descriptor;  ///< all but the number
+  ir::Number number;
+
+  enum Stage : uint8_t { kBegin, kSlot, kArrive, kGather, kFinish } stage = kBegin;
+  bool is_inline = false;
+  bool is_moving = false;
+  bool is_waiting = false;  ///< counted in Board::waiting
+  bool has_timer = false;
+  bool is_by_graph = false;
+  uint64_t running = 0;  ///< the number of this run
+  int64_t deadline_ns = 0;
+  void* staged[2] = {nullptr, nullptr};  ///< copies of send and receive where others cannot reach the buffer
+
+  Operation() = default;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+  ~Operation();
+
+  void TellSeries(ir::SeriesSink& sink) override;
+};
+
+/// Queues or records the operator. Its arguments were checked.
+Status Submit(runtime::Stream& stream, Communicator& communicator, Call call);
+
+// ---- Parts of Run, see the sources of these names ----
+
+/// agree.cc: why the ranks cannot do this together; empty when they agree. All have published.
+std::string WhyDisagree(const Operation& operation);
+/// Which ranks did not come to the stage that the operation waits in, and how far they are.
+std::string WhoIsMissing(const Operation& operation);
+bool HasArrived(const Operation& operation, uint32_t rank);
+std::string DescribeCall(const Descriptor& descriptor);
+uint64_t HashOf(const Call& call);
+
+/// move.cc: tells the others where the data are.
+Status Publish(Operation& operation);
+/// Reads and reduces what others have published.
+Status MoveArrived(device::RunContext& context, Operation& operation);
+/// The second step of an AllReduce.
+Status MoveReduced(device::RunContext& context, Operation& operation);
+bool HasSecondStep(const Operation& operation);
+/// Whether others read from this rank's buffers, so that it must wait for them.
+bool IsExposed(const Operation& operation);
+/// Where others find `bytes` at `buffer`; copies them into `staged` when they cannot reach these themselves.
+StatusOr<BufferRef> Expose(Communicator& communicator, const void* buffer, uint64_t bytes, void** staged);
+void FreeStaged(void** staged) noexcept;
+
+/// The buffers of a slot of this process, while somebody reads them.
+class Reading {
+ public:
+  Reading(const Communicator& communicator, uint32_t rank, Slot& slot, uint64_t number);
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+  ~Reading();
+  /// False: their owner has failed and taken them away.
+  bool is_open() const { return is_open_; }
+
+ private:
+  Slot* slot_ = nullptr;
+  bool is_open_ = true;
+};
+
+/// transfer.cc: goes on with all sends and receives. True when all are done.
+StatusOr<bool> RunTransfers(device::RunContext& context, Operation& operation);
+/// Whether one of the transfers that are not done can go on.
+bool CanGoOn(const Operation& operation);
+
+}  // namespace reprise::collective

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/rendezvous.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/calls.h"
+#include "collective/numbers.h"
+#include "collective/service.h"
+#include "collective/socket.h"
+#include "collective/watch.h"
+#include "collective/wire.h"
+
+namespace reprise::collective {
+namespace {
+
+constexpr uint32_t kTokenMagic = 0x52544f4b;
+// What a rank waits longer than the service, so that the reason comes from there.
+constexpr auto kPatience = std::chrono::seconds(2);
+
+struct TokenImage {
+  uint32_t magic;
+  uint32_t version;
+  Nonce nonce;
+  uint64_t host;
+  int32_t pid;
+  uint32_t check;
+};
+
+uint32_t CheckOf(const TokenImage& image) {
+  uint32_t sum = 2166136261u;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(&image);
+  for (size_t i = 0; i < offsetof(TokenImage, check); ++i) sum = (sum ^ bytes[i]) * 16777619u;
+  return sum;
+}
+
+uint64_t Fnv(uint64_t hash, const std::string& text) {
+  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211u;
+  return hash;
+}
+
+std::string Why(int error) { return std::generic_category().message(error); }
+
+Status FromService(int code, const char* text) {
+  return Error(code, text).Culprit("the ranks of the new communicator").Hint(
+      code == kTimeout ? "start all ranks, or wait longer (HCCL_CONNECT_TIMEOUT)"
+                       : "call with the same token, number of ranks and configuration on all ranks, and with another "
+                         "rank on each");
+}
+
+}  // namespace
+
+void Token::Write(char* bytes) const {
+  TokenImage image{kTokenMagic, wire::kVersion, nonce, host, pid, 0};
+  image.check = CheckOf(image);
+  std::memset(bytes, 0, kTokenBytes);
+  std::memcpy(bytes, &image, sizeof image);
+}
+
+StatusOr<Token> Token::Read(const char* bytes) {
+  TokenImage image;
+  std::memcpy(&image, bytes, sizeof image);
+  if (image.magic != kTokenMagic || image.check != CheckOf(image)) {
+    return Error(kParameter, "EI0014: rootInfo holds no token").Culprit("parameter rootInfo").Hint(
+        "hand on all 4108 bytes that HcclGetRootInfo has written");
+  }
+  if (image.version != wire::kVersion) {
+    return Error(kInternal, fmt::format("EI0008: the token is of version {} of the protocol, here it is {}",
+                                        image.version, wire::kVersion))
+        .Culprit("parameter rootInfo")
+        .Hint("run all ranks with one version of the library");
+  }
+  return Token{image.nonce, image.host, image.pid};
+}
+
+uint64_t HostId() {
+  static const uint64_t id = [] {
+    std::string boot;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+    struct stat space {};
+    (void)stat("/proc/self/ns/pid", &space);
+    return Fnv(14695981039346656037u, fmt::format("{}/{}/{}", boot, space.st_ino, geteuid()));
+  }();
+  return id;
+}
+
+StatusOr<Nonce> RandomNonce() {
+  Nonce nonce;
+  if (getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size()))
+    return Error(kSystemCall, fmt::format("the host gives no random numbers: {}", Why(errno))).Hint("try again");
+  return nonce;
+}
+
+Nonce NonceOf(const std::string& what) {
+  Nonce nonce;
+  const uint64_t halves[] = {Fnv(14695981039346656037u, what), Fnv(1099511628211u * 31, "/" + what)};
+  std::memcpy(nonce.data(), halves, sizeof halves);
+  return nonce;
+}
+
+Status Serve(const Nonce& nonce) {
+  const int listener = ListenUnix(nonce);
+  if (listener < 0) {
+    const int error = errno;
+    return Error(error == EADDRINUSE ? kParameter : kSystemCall,
+                 fmt::format("EI0019: the rendezvous of the communicator cannot be opened: {}", Why(error)))
+        .Culprit("an abstract Unix socket")
+        .Hint(error == EADDRINUSE ? "wait until the other job with the same rank table has begun"
+                                  : "close files, or raise the limit of open files (ulimit -n)");
+  }
+  const std::chrono::duration<double> timeout(TheEnvironment().connect_timeout_s);
+  try {
+    std::thread(RunService, listener, nonce, timeout).detach();
+  } catch (const std::system_error& error) {
+    close(listener);
+    return Error(kSystemCall, fmt::format("no thread for the rendezvous: {}", error.what()))
+        .Hint("raise the limit of threads (ulimit -u)");
+  }
+  return {};
+}
+
+// ---- Joining ----
+
+Joining::Joining(Joining&& other) noexcept { *this = std::move(other); }
+Joining& Joining::operator=(Joining&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(candidate_, other.candidate_);
+  std::swap(deadline_, other.deadline_);
+  std::swap(member_, other.member_);
+  return *this;
+}
+Joining::~Joining() {
+  if (fd_ >= 0) close(fd_);
+}
+
+StatusOr<Joining> Joining::Begin(const Candidate& candidate, bool patient) {
+  const WaitingCall waiting;
+  Joining joining;
+  joining.candidate_ = candidate;
+  const auto timeout =
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(TheEnvironment().connect_timeout_s));
+  joining.deadline_ = Clock::now() + timeout + kPatience;
+  const Clock::time_point last_try = Clock::now() + timeout;
+  for (;;) {
+    joining.fd_ = ConnectUnix(candidate.nonce);
+    if (joining.fd_ >= 0) break;
+    const int error = errno;
+    const bool is_unknown = error == ECONNREFUSED || error == ENOENT;
+    if (is_unknown && patient && Clock::now() < last_try) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      continue;
+    }
+    if (is_unknown && patient) {
+      return Error(kTimeout, fmt::format("EI0015: rank 0 has not come within {:g} s; missing: 0",
+                                         TheEnvironment().connect_timeout_s))
+          .Culprit("the ranks of the new communicator")
+          .Hint("start all ranks, or wait longer (HCCL_CONNECT_TIMEOUT)");
+    }
+    if (is_unknown) {
+      return Error(kParameter, "EI0014: nobody serves the token: it was used already, or the process that made it has "
+                               "ended, or has waited too long")
+          .Culprit("parameter rootInfo")
+          .Hint("make a new token with HcclGetRootInfo for each communicator");
+    }
+    return Error(kConnect, fmt::format("EI0006: no connection to the other ranks: {}", Why(error)))
+        .Culprit("an abstract Unix socket")
+        .Hint("run all ranks as one user, in one network namespace");
+  }
+  const Settings& settings = candidate.settings;
+  wire::Hello hello{};
+  hello.magic = wire::kHelloMagic;
+  hello.version = wire::kVersion;
+  hello.nonce = candidate.nonce;
+  hello.rank = candidate.rank;
+  hello.ranks = candidate.ranks;
+  hello.pid = getpid();
+  hello.device = candidate.device;
+  hello.world_rank = settings.world_rank;
+  hello.buffer_mb = settings.buffer_mb;
+  hello.exec_timeout_s = settings.exec_timeout_s;
+  std::memcpy(hello.name, settings.name.c_str(), std::min(settings.name.size() + 1, sizeof hello.name));
+  if (!SendAll(joining.fd_, &hello, sizeof hello, joining.deadline_)) {
+    return Error(kConnect, fmt::format("EI0006: the rendezvous has ended: {}", Why(errno)))
+        .Culprit("parameter rootInfo")
+        .Hint("make a new token with HcclGetRootInfo for each communicator");
+  }
+  return joining;
+}
+
+namespace {
+
+// This process's part of a shared board.
+Status OpenShared(Board& board, const std::shared_ptr<Board>& shared) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  for (uint32_t i = 0; i < board.processes(); ++i) {
+    if (board.process(i).pid == getpid()) board.own_process = i;
+  }
+  REPRISE_ASSIGN_OR_RETURN(board.process(board.own_process).doorbell, OwnDoorbell());
+  WatchBoard(shared);
+  return {};
+}
+
+}  // namespace
+
+Status Joining::Meet() {
+  const WaitingCall waiting;
+  wire::Welcome welcome{};
+  if (!ReceiveAll(fd_, &welcome, sizeof welcome, deadline_) || welcome.magic != wire::kWelcomeMagic) {
+    const int error = errno;
+    return Error(error == ETIMEDOUT ? kTimeout : kParameter,
+                 fmt::format("EI0015: the rendezvous has ended: the token was used already, or the process that made it has "
+                             "ended ({})",
+                             Why(error)))
+        .Culprit("parameter rootInfo")
+        .Hint("make a new token with HcclGetRootInfo for each communicator; else look why that process has ended");
+  }
+  welcome.text[sizeof welcome.text - 1] = '\0';
+  if (welcome.code != 0) return FromService(welcome.code, welcome.text);
+  member_.name = welcome.text;
+  Status status;
+  if (welcome.is_shared == 0) {
+    member_.board = Board::Find(candidate_.nonce);
+    if (member_.board == nullptr) status = Error(kInternal, "EI0006: the state of the communicator is not there");
+  } else {
+    auto board = Board::Open(candidate_.nonce, welcome.board);
+    if (board.ok()) {
+      member_.board = *board;
+      status = OpenShared(*member_.board, member_.board);
+    } else {
+      status = std::move(board).status();
+    }
+  }
+  wire::Verdict ready{};
+  if (!status.ok()) {
+    ready.code = status.code() < 1000 ? status.code() : kUnavailable;
+    const std::string& text = status.detail().what;
+    std::memcpy(ready.text, text.c_str(), std::min(text.size(), sizeof ready.text - 1));
+  }
+  (void)SendAll(fd_, &ready, sizeof ready, deadline_);
+  return {};
+}
+
+StatusOr<Member> Joining::Finish() {
+  const WaitingCall waiting;
+  wire::Verdict verdict{};
+  if (!ReceiveAll(fd_, &verdict, sizeof verdict, deadline_)) {
+    return Error(kConnect, fmt::format("EI0006: the rendezvous has ended before all ranks were ready: {}", Why(errno)))
+        .Culprit("the process that made the token")
+        .Hint("look why that process has ended");
+  }
+  verdict.text[sizeof verdict.text - 1] = '\0';
+  if (verdict.code != 0) return FromService(verdict.code, verdict.text);
+  if (member_.board->is_shared()) {
+    if (Status status = OpenDoorbells(*member_.board); !status.ok())
+      return Error(kUnavailable, fmt::format("EI0006: another rank cannot be reached: {}", status.detail().what))
+          .Culprit("the processes of the ranks")
+          .Hint("run all ranks as one user, in one container");
+  }
+  return std::move(member_);
+}
+
+StatusOr<Member> MakeLocal(const Nonce& nonce, const Settings& settings, const int* devices, uint32_t ranks) {
+  REPRISE_ASSIGN_OR_RETURN(std::shared_ptr<Board> board, Board::Create(nonce, ranks, false));
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    RankRow& row = board->rank(rank);
+    row.pid = getpid();
+    row.device = devices[rank];
+    row.state.store(static_cast<uint32_t>(RankState::kReady));
+  }
+  board->process(0).pid = getpid();
+  board->set_processes(1);
+  Member member;
+  member.board = std::move(board);
+  member.name = settings.name;
+  if (member.name.empty()) {
+    uint64_t number = 0;
+    std::memcpy(&number, nonce.data(), sizeof number);
+    member.name = fmt::format("127.0.0.1%lo_60000_{}_{}", devices[0], number % 10000000000000000u);
+  }
+  return member;
+}
+
+}  // namespace reprise::collective

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/service.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "collective/numbers.h"
+#include "collective/socket.h"
+#include "collective/wire.h"
+
+namespace reprise::collective {
+namespace {
+
+// After a refusal others may be on their way, who should learn why.
+constexpr auto kGrace = std::chrono::seconds(5);
+
+struct Guest {
+  int fd = -1;
+  size_t got = 0;  // bytes of the Hello
+  bool is_sound = false;
+  wire::Hello hello{};
+};
+
+class Service {
+ public:
+  Service(int listener, const Nonce& nonce, std::chrono::duration<double> timeout)
+      : listener_(listener),
+        nonce_(nonce),
+        timeout_(std::chrono::duration_cast<Clock::duration>(timeout)),
+        deadline_(Clock::now() + timeout_) {}
+  ~Service() {
+    for (const Guest& guest : guests_) close(guest.fd);
+    if (listener_ >= 0) close(listener_);
+  }
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  void Run() {
+    Collect();
+    if (code_ != 0) return Dismiss();
+    close(listener_);  // the token is used up
+    listener_ = -1;
+    std::shared_ptr<Board> board;
+    if (!Welcome(board)) return Dismiss();
+    Conclude();
+    if (board != nullptr) board->StopOffering();
+  }
+
+ private:
+  void Refuse(int code, std::string text) {
+    code_ = code;
+    text_ = std::move(text);
+  }
+
+  // Takes guests until all ranks are there, or something is wrong.
+  void Collect() {
+    while (code_ == 0 && (ranks_ == 0 || Sound() < ranks_)) {
+      std::vector<pollfd> entries{{listener_, POLLIN, 0}};
+      for (const Guest& guest : guests_) entries.push_back({guest.fd, guest.is_sound ? short{0} : short{POLLIN}, 0});
+      if (poll(entries.data(), entries.size(), MillisecondsTo(deadline_)) < 0 && errno != EINTR) return;
+      if (Clock::now() >= deadline_) return Refuse(kTimeout, WhoIsMissing());
+      for (size_t i = guests_.size(); i-- > 0;) {
+        const short events = entries[i + 1].revents;
+        if (events == 0) continue;
+        if (guests_[i].is_sound ? (events & (POLLHUP | POLLERR)) != 0 : !Read(guests_[i])) {
+          close(guests_[i].fd);
+          guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+      }
+      if ((entries[0].revents & POLLIN) != 0) Accept();
+    }
+  }
+
+  uint32_t Sound() const {
+    return static_cast<uint32_t>(
+        std::count_if(guests_.begin(), guests_.end(), [](const Guest& guest) { return guest.is_sound; }));
+  }
+
+  void Accept() {
+    Guest guest;
+    guest.fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (guest.fd >= 0) guests_.push_back(guest);
+  }
+
+  // False: it is no rank of this group, or has gone.
+  bool Read(Guest& guest) {
+    const ssize_t got = recv(guest.fd, reinterpret_cast<char*>(&guest.hello) + guest.got,
+                             sizeof guest.hello - guest.got, MSG_DONTWAIT);
+    if (got < 0) return errno == EAGAIN || errno == EINTR;
+    if (got == 0) return false;
+    guest.got += static_cast<size_t>(got);
+    if (guest.got >= sizeof guest.hello.magic && guest.hello.magic != wire::kHelloMagic) {
+      REPRISE_LOG(kWarning, "HCCL", "InitGroupStage: something that is no rank has connected; it is ignored");
+      return false;
+    }
+    if (guest.got < sizeof guest.hello) return true;
+    if (guest.hello.version != wire::kVersion) {
+      Refuse(kInternal, fmt::format("EI0008: rank {} (process {}) speaks version {} of the protocol, here it is {}",
+                                    guest.hello.rank, guest.hello.pid, guest.hello.version, wire::kVersion));
+      guest.is_sound = true;  // it is told
+      return true;
+    }
+    if (!wire::IsSound(guest.hello) || guest.hello.nonce != nonce_) return false;
+    guest.is_sound = true;
+    Check(guest);
+    return true;
+  }
+
+  // A new rank against those that are there.
+  void Check(const Guest& guest) {
+    const wire::Hello& hello = guest.hello;
+    if (ranks_ == 0) {
+      ranks_ = hello.ranks;
+      deadline_ = Clock::now() + timeout_;
+    }
+    if (hello.ranks != ranks_) {
+      return Refuse(kParameter, fmt::format("EI0014: rank {} (process {}) says that the group has {} ranks, others say {}",
+                                            hello.rank, hello.pid, hello.ranks, ranks_));
+    }
+    for (const Guest& other : guests_) {
+      if (!other.is_sound || &other == &guest) continue;
+      const wire::Hello& there = other.hello;
+      if (there.rank == hello.rank) {
+        return Refuse(kParameter, fmt::format("EI0014: rank {} is there twice: processes {} and {}", hello.rank, there.pid,
+                                              hello.pid));
+      }
+      const auto differ = [&](const char* field, const std::string& a, const std::string& b) {
+        Refuse(kParameter, fmt::format("EI0005: config.{} differs between ranks: {} on rank {}, {} on rank {}", field, a,
+                                       there.rank, b, hello.rank));
+      };
+      if (std::strcmp(there.name, hello.name) != 0) return differ("hcclCommName", there.name, hello.name);
+      if (there.buffer_mb != hello.buffer_mb)
+        return differ("hcclBufferSize", std::to_string(there.buffer_mb), std::to_string(hello.buffer_mb));
+      if (there.exec_timeout_s != hello.exec_timeout_s) {
+        return differ("hcclExecTimeOut", fmt::format("{:g}", there.exec_timeout_s),
+                      fmt::format("{:g}", hello.exec_timeout_s));
+      }
+    }
+  }
+
+  std::string WhoIsMissing() const {
+    if (ranks_ == 0) return "EI0015: no rank has come";
+    std::string missing;
+    int shown = 0;
+    for (uint32_t rank = 0; rank < ranks_; ++rank) {
+      const bool is_there = std::any_of(guests_.begin(), guests_.end(), [&](const Guest& guest) {
+        return guest.is_sound && guest.hello.rank == rank;
+      });
+      if (is_there) continue;
+      if (++shown > 32) {
+        missing += ", …";
+        break;
+      }
+      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+    }
+    return fmt::format("EI0015: {} of {} ranks have come within {:g} s; missing: {}", Sound(), ranks_,
+                       std::chrono::duration<double>(timeout_).count(), missing);
+  }
+
+  // Makes the board and tells everybody.
+  bool Welcome(std::shared_ptr<Board>& board) {
+    std::sort(guests_.begin(), guests_.end(), [](const Guest& a, const Guest& b) {
+      return a.is_sound != b.is_sound ? a.is_sound : a.hello.rank < b.hello.rank;
+    });
+    std::vector<int32_t> pids;
+    std::vector<uint32_t> process_of;
+    for (uint32_t rank = 0; rank < ranks_; ++rank) {
+      const int32_t pid = guests_[rank].hello.pid;
+      const auto at = std::find(pids.begin(), pids.end(), pid);
+      process_of.push_back(static_cast<uint32_t>(at - pids.begin()));
+      if (at == pids.end()) pids.push_back(pid);
+    }
+    const bool is_shared = pids.size() > 1 || pids[0] != getpid();
+    auto made = Board::Create(nonce_, ranks_, is_shared);
+    if (!made.ok()) {
+      const Status why = std::move(made).status();
+      Refuse(why.code(), why.detail().what);
+      return false;
+    }
+    board = *made;
+    for (uint32_t rank = 0; rank < ranks_; ++rank) {
+      RankRow& row = board->rank(rank);
+      row.pid = guests_[rank].hello.pid;
+      row.device = guests_[rank].hello.device;
+      row.world_rank = guests_[rank].hello.world_rank;
+      row.process = process_of[rank];
+      row.state.store(static_cast<uint32_t>(RankState::kReady));
+    }
+    for (size_t i = 0; i < pids.size(); ++i) board->process(static_cast<uint32_t>(i)).pid = pids[i];
+    board->set_processes(static_cast<uint32_t>(pids.size()));
+    wire::Welcome welcome{};
+    welcome.magic = wire::kWelcomeMagic;
+    welcome.processes = static_cast<uint32_t>(pids.size());
+    welcome.is_shared = is_shared ? 1 : 0;
+    if (is_shared) {
+      auto key = board->Offer();
+      if (!key.ok()) {
+        Refuse(kSystemCall, std::move(key).status().detail().what);
+        return false;
+      }
+      welcome.board = *key;
+    }
+    const std::string name =
+        guests_[0].hello.name[0] != '\0' ? guests_[0].hello.name : DefaultName(guests_[0].hello.device);
+    std::memcpy(welcome.text, name.c_str(), std::min(name.size() + 1, sizeof welcome.text - 1));
+    const Clock::time_point deadline = Clock::now() + timeout_;
+    for (const Guest& guest : guests_) (void)SendAll(guest.fd, &welcome, sizeof welcome, deadline);
+    return true;
+  }
+
+  // address%interface_port_device_microseconds; the port is a number of this process, so that two are never equal.
+  static std::string DefaultName(int device) {
+    static std::atomic<uint32_t> count{0};
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return fmt::format("127.0.0.1%lo_{}_{}_{}", 60000 + count.fetch_add(1) % 5536, device,
+                       static_cast<uint64_t>(now.tv_sec) * 1000000 + static_cast<uint64_t>(now.tv_nsec) / 1000) +
+           fmt::format("{:06}", getpid() % 1000000);
+  }
+
+  // Waits for all to be ready, and lets them go.
+  void Conclude() {
+    wire::Verdict verdict{};
+    const Clock::time_point deadline = Clock::now() + timeout_;
+    for (uint32_t rank = 0; rank < ranks_; ++rank) {
+      wire::Verdict ready{};
+      const bool got = ReceiveAll(guests_[rank].fd, &ready, sizeof ready, deadline);
+      if (verdict.code != 0 || (got && ready.code == 0)) continue;
+      verdict.code = got ? ready.code : kRemote;
+      ready.text[sizeof ready.text - 1] = '\0';
+      const std::string why = got ? ready.text : "it has ended";
+      const std::string text = fmt::format("EI0006: rank {} (process {}) could not join: {}", rank,
+                                           guests_[rank].hello.pid, why);
+      std::memcpy(verdict.text, text.c_str(), std::min(text.size(), sizeof verdict.text - 1));
+    }
+    for (const Guest& guest : guests_) (void)SendAll(guest.fd, &verdict, sizeof verdict, deadline);
+  }
+
+  // Tells all, also those who come within the next seconds, why there is no group.
+  void Dismiss() {
+    wire::Welcome welcome{};
+    welcome.magic = wire::kWelcomeMagic;
+    welcome.code = code_ != 0 ? code_ : kInternal;
+    std::memcpy(welcome.text, text_.c_str(), std::min(text_.size(), sizeof welcome.text - 1));
+    const Clock::time_point end = Clock::now() + kGrace;
+    uint32_t told = 0;
+    for (const Guest& guest : guests_) {
+      (void)SendAll(guest.fd, &welcome, sizeof welcome, end);
+      told += guest.is_sound ? 1 : 0;
+    }
+    while (listener_ >= 0 && told < ranks_ && Clock::now() < end) {
+      pollfd entry{listener_, POLLIN, 0};
+      if (poll(&entry, 1, MillisecondsTo(end)) <= 0) continue;
+      const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+      if (fd < 0) continue;
+      wire::Hello hello;
+      if (ReceiveAll(fd, &hello, sizeof hello, std::min(end, Clock::now() + std::chrono::seconds(1)))) ++told;
+      (void)SendAll(fd, &welcome, sizeof welcome, end);
+      close(fd);
+    }
+  }
+
+  int listener_;
+  const Nonce nonce_;
+  const Clock::duration timeout_;
+  Clock::time_point deadline_;
+  std::vector<Guest> guests_;
+  uint32_t ranks_ = 0;
+  int code_ = 0;
+  std::string text_;
+};
+
+}  // namespace
+
+void RunService(int listener, const Nonce& nonce, std::chrono::duration<double> timeout) noexcept {
+  try {
+    Service(listener, nonce, timeout).Run();
+  } catch (const std::exception& error) {
+    REPRISE_LOG(kError, "HCCL", "InitGroupStage: the rendezvous of a communicator has failed: {}", error.what());
+  }
+}
+
+}  // namespace reprise::collective

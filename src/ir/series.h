@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Series: numbers that tasks take in the order in which they are submitted, as the operators of a communicator do.
+//
+// A task that is queued takes its number when it gets its place in the stream (Number::Take from the `placed` callback
+// of the submission). A task of a graph gets none when it is recorded: each execution takes as many numbers in a row as
+// the graph has tasks of the series, when it is launched, and the k-th of these tasks in the order of submission has the
+// k-th of them. So a launch costs as much as one number, and a rank that replays counts as one that does not.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+#include "base/status.h"
+#include "ir/task.h"
+
+namespace reprise::ir {
+
+/// Threads: thread-safe. Lives as long as any task that uses it.
+class Series {
+ public:
+  /// The first of `count` numbers in a row.
+  uint64_t Take(uint64_t count) noexcept { return next_.fetch_add(count, std::memory_order_acq_rel); }
+  uint64_t next() const noexcept { return next_.load(std::memory_order_acquire); }
+  /// Whether executions of graphs that use it may be launched.
+  virtual Status CheckLaunch() const = 0;
+  /// Numbers that were taken will not be used: the execution has failed, or was dropped.
+  virtual void Skipped(std::string_view why) noexcept = 0;
+
+ protected:
+  ~Series() = default;
+  void Set(uint64_t next) noexcept { next_.store(next, std::memory_order_release); }
+
+ private:
+  std::atomic<uint64_t> next_{0};
+};
+
+/// The number of one task, in its payload.
+struct Number {
+  static constexpr uint64_t kNone = UINT64_MAX;
+
+  int32_t binding = -1;    ///< of a task of a graph: index into exec::Bindings::series
+  uint64_t value = kNone;  ///< the number, or, of a task of a graph, its place among those of the series
+};
+
+/// Takes what a task tells: which series it uses, and where its number is. Telling allocates nothing.
+class SeriesSink {
+ public:
+  virtual void Take(Series& series, Number& number) = 0;
+
+ protected:
+  ~SeriesSink() = default;
+};
+
+/// Something behind a task that takes numbers.
+class Numbered {
+ public:
+  virtual void TellSeries(SeriesSink& sink) = 0;
+
+ protected:
+  ~Numbered() = default;
+};
+
+/// How the payload of a task of kind kCollective begins.
+struct NumberedPayload {
+  Numbered* numbered;
+};
+
+/// Tells the series of a task; nothing for tasks that take no numbers.
+inline void TellSeries(const TaskType& type, void* payload, SeriesSink& sink) {
+  if (type.kind == TaskKind::kCollective) static_cast<NumberedPayload*>(payload)->numbered->TellSeries(sink);
+}
+
+}  // namespace reprise::ir

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks in several processes (P). Each test runs this program again, once for each rank but the first. Tests carry the
+// items of the specification.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "../runtime/child.h"
+#include "ranks.h"
+
+namespace {
+
+using namespace reprise::testing;
+using Clock = std::chrono::steady_clock;
+
+// A token as text: an argument of a child.
+std::string Hex(const HcclRootInfo& token) {
+  std::ostringstream text;
+  for (int i = 0; i < 64; ++i) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(token.internal[i]));
+    text << digits;
+  }
+  return text.str();
+}
+
+struct Arguments {
+  uint32_t rank = 0;
+  uint32_t ranks = 0;
+  HcclRootInfo token{};
+  int what = 0;
+};
+std::string Write(uint32_t rank, uint32_t ranks, const HcclRootInfo& token, int what) {
+  return std::to_string(rank) + " " + std::to_string(ranks) + " " + std::to_string(what) + " " + Hex(token);
+}
+Arguments Read() {
+  Arguments read;
+  std::string hex;
+  std::istringstream(Child::Argument()) >> read.rank >> read.ranks >> read.what >> hex;
+  for (size_t i = 0; i < hex.size() / 2; ++i) read.token.internal[i] = static_cast<char>(std::stoi(hex.substr(2 * i, 2), nullptr, 16));
+  return read;
+}
+
+struct Group {
+  explicit Group(const Arguments& arguments, int exec_timeout = -1) {
+    EXPECT_EQ(0, aclrtSetDevice(0));
+    EXPECT_EQ(0, aclrtCreateStream(&me.stream));
+    HcclCommConfig config;
+    HcclCommConfigInit(&config);
+    config.hcclExecTimeOut = exec_timeout;
+    me.rank = arguments.rank;
+    EXPECT_OK(HcclCommInitRootInfoConfig(arguments.ranks, &arguments.token, arguments.rank, &config, &me.comm));
+  }
+  ~Group() {
+    if (me.comm != nullptr) HcclCommDestroy(me.comm);
+    aclrtDestroyStreamForce(me.stream);
+  }
+  Rank me;
+};
+
+float ValueOf(uint32_t rank, size_t i) { return std::sin(static_cast<float>(rank * 7919 + i)) * 3; }
+
+// What each rank does and checks for itself: all operators, small, middle and large.
+void RunOperators(const Arguments& arguments) {
+  Group group(arguments);
+  const Rank& r = group.me;
+  const uint32_t n = arguments.ranks;
+  for (const size_t count : {3u, 1500u, 70001u}) {
+    Buffer<float> send(count * n);
+    Buffer<float> receive(count * n);
+    const auto reset = [&] {
+      send.Fill([&](size_t i) { return ValueOf(r.rank, i); });
+      receive.Fill([](size_t) { return -1.0f; });
+    };
+    const auto folded = [&](size_t i) {
+      float sum = ValueOf(0, i);
+      for (uint32_t k = 1; k < n; ++k) sum += ValueOf(k, i);
+      return sum;
+    };
+    const auto f32 = HCCL_DATA_TYPE_FP32;
+    for (int round = 0; round < 2; ++round) {
+      reset();
+      EXPECT_OK(HcclAllReduce(send.data(), receive.data(), count, f32, HCCL_REDUCE_SUM, r.comm, r.stream));
+      r.Wait();
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(folded(i), receive[i]) << i;
+      reset();
+      EXPECT_OK(HcclAllGather(send.data(), receive.data(), count, f32, r.comm, r.stream));
+      r.Wait();
+      for (size_t i = 0; i < count * n; ++i) ASSERT_EQ(ValueOf(static_cast<uint32_t>(i / count), i % count), receive[i]);
+      reset();
+      EXPECT_OK(HcclReduceScatter(send.data(), receive.data(), count, f32, HCCL_REDUCE_SUM, r.comm, r.stream));
+      r.Wait();
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(folded(r.rank * count + i), receive[i]);
+      reset();
+      EXPECT_OK(HcclAlltoAll(send.data(), count, f32, receive.data(), count, f32, r.comm, r.stream));
+      r.Wait();
+      for (size_t i = 0; i < count * n; ++i)
+        ASSERT_EQ(ValueOf(static_cast<uint32_t>(i / count), r.rank * count + i % count), receive[i]);
+      std::vector<uint64_t> counts(n, count);
+      std::vector<uint64_t> places;
+      for (uint32_t k = 0; k < n; ++k) places.push_back(k * count);
+      reset();
+      EXPECT_OK(HcclAlltoAllV(send.data(), counts.data(), places.data(), f32, receive.data(), counts.data(), places.data(), f32, r.comm, r.stream));
+      r.Wait();
+      for (size_t i = 0; i < count * n; ++i)
+        ASSERT_EQ(ValueOf(static_cast<uint32_t>(i / count), r.rank * count + i % count), receive[i]);
+      for (uint32_t root = 0; root < n; ++root) {
+        reset();
+        EXPECT_OK(HcclBroadcast(send.data(), count, f32, root, r.comm, r.stream));
+        EXPECT_OK(HcclScatter(send.data(), receive.data(), count, f32, root, r.comm, r.stream));
+        r.Wait();
+        for (size_t i = 0; i < count; ++i) ASSERT_EQ(ValueOf(root, i), send[i]);
+        for (size_t i = 0; i < count && r.rank != 0; ++i) ASSERT_EQ(ValueOf(root, r.rank * count + i), receive[i]);
+      }
+      reset();
+      const uint32_t next = (r.rank + 1) % n;
+      const uint32_t last = (r.rank + n - 1) % n;
+      EXPECT_OK(HcclGroupStart());
+      EXPECT_OK(HcclSend(send.data(), count, f32, next, r.comm, r.stream));
+      EXPECT_OK(HcclRecv(receive.data(), count, f32, last, r.comm, r.stream));
+      EXPECT_OK(HcclGroupEnd());
+      EXPECT_OK(HcclBarrier(r.comm, r.stream));
+      r.Wait();
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(ValueOf(last, i), receive[i]);
+    }
+  }
+  // Memory that others cannot map: that of the host.
+  void* host = nullptr;
+  ASSERT_EQ(0, aclrtMallocHost(&host, 100000 * sizeof(float)));
+  auto* const values = static_cast<float*>(host);
+  for (size_t i = 0; i < 100000; ++i) values[i] = ValueOf(r.rank, i);
+  EXPECT_OK(HcclAllReduce(values, values, 100000, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_MAX, r.comm, r.stream));
+  r.Wait();
+  for (size_t i = 0; i < 100000; ++i) {
+    float most = ValueOf(0, i);
+    for (uint32_t k = 1; k < n; ++k) most = std::max(most, ValueOf(k, i));
+    ASSERT_EQ(most, values[i]);
+  }
+  EXPECT_EQ(0, aclrtFreeHost(host));
+}
+
+// Many small operators in a row, eager and as a graph.
+void RunLatency(const Arguments& arguments) {
+  Group group(arguments);
+  const Rank& r = group.me;
+  Buffer<int32_t> data(1);
+  for (int i = 0; i < 200; ++i) EXPECT_OK(HcclAllReduce(data.data(), data.data(), 1, HCCL_DATA_TYPE_INT32, HCCL_REDUCE_MAX, r.comm, r.stream));
+  r.Wait();
+  aclmdlRI model = nullptr;
+  ASSERT_EQ(0, aclmdlRICaptureBegin(r.stream, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL));
+  for (int i = 0; i < 3; ++i) EXPECT_OK(HcclAllReduce(data.data(), data.data(), 1, HCCL_DATA_TYPE_INT32, HCCL_REDUCE_SUM, r.comm, r.stream));
+  ASSERT_EQ(0, aclmdlRICaptureEnd(r.stream, &model));
+  int32_t wanted = 1;
+  for (uint32_t i = 0; i < 3; ++i) wanted *= static_cast<int32_t>(arguments.ranks);
+  for (int step = 0; step < 50; ++step) {
+    data[0] = 1;
+    // HC-082: one rank calls what the others replay.
+    if (r.rank == 0 && step % 2 == 0) {
+      for (int i = 0; i < 3; ++i) EXPECT_OK(HcclAllReduce(data.data(), data.data(), 1, HCCL_DATA_TYPE_INT32, HCCL_REDUCE_SUM, r.comm, r.stream));
+    } else {
+      EXPECT_EQ(0, aclmdlRIExecuteAsync(model, r.stream)) << Message();
+    }
+    r.Wait();
+    ASSERT_EQ(wanted, data[0]);
+  }
+  EXPECT_EQ(0, aclmdlRIDestroy(model));
+}
+
+// The last rank is killed while the others wait for it, or in the midst of large operators.
+void RunDeath(const Arguments& arguments) {
+  Group group(arguments);
+  const Rank& r = group.me;
+  const bool is_large = arguments.what == 4;
+  const size_t count = is_large ? size_t{1} << 20 : 16;
+  Buffer<float> data(count);
+  EXPECT_OK(HcclBarrier(r.comm, r.stream));
+  r.Wait();
+  const bool dies = r.rank + 1 == arguments.ranks;
+  if (dies && !is_large) raise(SIGKILL);
+  int code = 0;
+  const auto begin = Clock::now();
+  for (int i = 0; i < 400 && code == 0; ++i) {
+    const HcclResult result = HcclAllReduce(data.data(), data.data(), count, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_MAX, r.comm, r.stream);
+    if (result != HCCL_SUCCESS) {
+      EXPECT_EQ(HCCL_E_REMOTE, result);
+      break;
+    }
+    if (dies && i == 3) raise(SIGKILL);
+    code = aclrtSynchronizeStreamWithTimeout(r.stream, 60000);
+  }
+  EXPECT_EQ(507057, code) << Message();
+  const std::string message = Message();
+  EXPECT_NE(std::string::npos, message.find("rank " + std::to_string(arguments.ranks - 1) + " (process ")) << message;
+  EXPECT_NE(std::string::npos, message.find("killed")) << message;
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(30));
+  HcclResult error = HCCL_SUCCESS;
+  EXPECT_OK(HcclGetCommAsyncError(r.comm, &error));
+  EXPECT_EQ(HCCL_E_REMOTE, error);
+}
+
+// One rank calls something else.
+void RunMismatch(const Arguments& arguments) {
+  Group group(arguments);
+  const Rank& r = group.me;
+  Buffer<float> data(16);
+  EXPECT_OK(HcclAllReduce(data.data(), data.data(), r.rank == 1 ? 5 : 4, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM, r.comm, r.stream));
+  EXPECT_EQ(507049, aclrtSynchronizeStreamWithTimeout(r.stream, 60000));
+  EXPECT_NE(std::string::npos, Message().find("rank 1: AllReduce, count 5")) << Message();
+}
+
+// Two of three ranks come.
+void RunMissing() {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  HcclRootInfo token;
+  OK(HcclGetRootInfo(&token));
+  const auto begin = Clock::now();
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      EXPECT_EQ(0, aclrtSetDevice(0));
+      HcclComm comm = nullptr;
+      EXPECT_EQ(HCCL_E_TIMEOUT, HcclCommInitRootInfo(3, &token, 2 * rank, &comm));
+      EXPECT_NE(std::string::npos, Message().find("missing: 1")) << Message();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GE(Clock::now() - begin, std::chrono::milliseconds(900));
+}
+
+void RunBadEnvironment() {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  HcclRootInfo token;
+  EXPECT_EQ(HCCL_E_PARA, HcclGetRootInfo(&token));
+  const std::string message = Message();
+  EXPECT_NE(std::string::npos, message.find("EI0001")) << message;
+  EXPECT_NE(std::string::npos, message.find(std::string("for environment variable ") + std::getenv("REPRISE_TEST_VARIABLE") + " is invalid")) << message;
+}
+
+std::string TablePath() { return std::string("/tmp/reprise_hccl_table_") + std::getenv("REPRISE_TEST_TABLE") + ".json"; }
+
+// A rank of a table, twice in a row.
+void RunTable(const Arguments& arguments) {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  for (int round = 0; round < 2; ++round) {
+    HcclComm comm = nullptr;
+    OK(HcclCommInitClusterInfo(TablePath().c_str(), arguments.rank, &comm));
+    char name[128];
+    EXPECT_OK(HcclGetCommName(comm, name));
+    EXPECT_STREQ("hccl_world_group", name);
+    uint32_t size = 0;
+    EXPECT_OK(HcclGetRankSize(comm, &size));
+    EXPECT_EQ(arguments.ranks, size);
+    EXPECT_OK(HcclCommDestroy(comm));
+  }
+}
+
+void RunRank(const Arguments& arguments) {
+  switch (arguments.what) {
+    case 1: return RunOperators(arguments);
+    case 2: return RunLatency(arguments);
+    case 3:
+    case 4: return RunDeath(arguments);
+    case 5: return RunMismatch(arguments);
+    case 6: return RunMissing();
+    case 7: return RunBadEnvironment();
+    case 8: return RunTable(arguments);
+  }
+}
+
+TEST(HcclProcesses, DISABLED_Rank) { RunRank(Read()); }
+
+void RunAll(uint32_t ranks, int what, bool last_dies = false) {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  Arguments mine{0, ranks, {}, what};
+  OK(HcclGetRootInfo(&mine.token));
+  std::vector<std::unique_ptr<Child>> children;
+  for (uint32_t rank = 1; rank < ranks; ++rank)
+    children.push_back(std::make_unique<Child>("HcclProcesses.DISABLED_Rank", Write(rank, ranks, mine.token, what)));
+  RunRank(mine);
+  for (size_t i = 0; i < children.size(); ++i) {
+    if (last_dies && i + 1 == children.size()) {
+      ::kill(children[i]->pid(), SIGKILL);
+      int status = 0;
+      ::waitpid(children[i]->pid(), &status, 0);
+      EXPECT_TRUE(WIFSIGNALED(status));
+      (void)children[i].release();  // it has ended, as it should
+    } else {
+      children[i]->Join();
+    }
+  }
+}
+
+std::vector<std::string> SharedFiles() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(HcclProcesses, HC_005_HC_071_OperatorsBetweenProcesses) {
+  for (const uint32_t n : {2u, 4u}) RunAll(n, 1);
+}
+TEST(HcclProcesses, HC_070_HC_082_SmallOperatorsInARow) { RunAll(4, 2); }
+TEST(HcclProcesses, HC_100_MismatchBetweenProcesses) { RunAll(3, 5); }
+TEST(HcclProcesses, HC_104_HF_01_AKilledRankIsNamed) { RunAll(4, 3, true); }
+TEST(HcclProcesses, HC_039_HC_105_KilledInTheMidstOfWork) {
+  const std::vector<std::string> before = SharedFiles();
+  RunAll(3, 4, true);
+  EXPECT_EQ(before, SharedFiles());
+}
+
+TEST(HcclProcesses, HC_013_AMissingRankIsNamed) {
+  ::setenv("HCCL_CONNECT_TIMEOUT", "1", 1);
+  Child child("HcclProcesses.DISABLED_Rank", Write(0, 0, {}, 6));
+  ::unsetenv("HCCL_CONNECT_TIMEOUT");
+}
+
+TEST(HcclProcesses, HC_111_BadVariablesAreNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"HCCL_CONNECT_TIMEOUT", "0"}, {"HCCL_EXEC_TIMEOUT", "soon"}, {"HCCL_BUFFSIZE", "0"},  {"HCCL_RDMA_TC", "3"},
+      {"HCCL_ALGO", "level0:best"},  {"HCCL_IF_IP", "here"},        {"HCCL_DETERMINISTIC", "1"}};
+  for (const auto& [name, value] : cases) {
+    ::setenv(name, value, 1);
+    ::setenv("REPRISE_TEST_VARIABLE", name, 1);
+    { Child child("HcclProcesses.DISABLED_Rank", Write(0, 0, {}, 7)); }
+    ::unsetenv(name);
+  }
+}
+
+TEST(HcclProcesses, HC_028_HC_029_RankTables) {
+  ::setenv("REPRISE_TEST_TABLE", std::to_string(getpid()).c_str(), 1);
+  const auto write = [](const std::string& text) { std::ofstream(TablePath()) << text; };
+  const std::string good =
+      R"({"status":"completed","version":"1.0","server_count":"1","server_list":[{"server_id":"a","device":[)"
+      R"({"device_id":"0","device_ip":"127.0.0.1","rank_id":"0"},{"device_id":"1","rank_id":"1"}]}]})";
+  write(good);
+  {
+    Child child("HcclProcesses.DISABLED_Rank", Write(1, 2, {}, 8));
+    RunTable({0, 2, {}, 8});
+  }
+  HcclComm comm = nullptr;
+  EXPECT_EQ(HCCL_E_OPEN_FILE_FAILURE, HcclCommInitClusterInfo("/nonexistent/table", 0, &comm));
+  EXPECT_EQ(HCCL_E_PARA, HcclCommInitClusterInfo(TablePath().c_str(), 2, &comm));
+  const auto bad = [&](const std::string& from, const std::string& to, const char* category) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    write(text);
+    EXPECT_EQ(HCCL_E_PARA, HcclCommInitClusterInfo(TablePath().c_str(), 0, &comm)) << text;
+    EXPECT_NE(std::string::npos, Message().find(category)) << Message();
+  };
+  bad("{\"status\"", "[", "EI0004");
+  bad("completed", "initializing", "EI0004");
+  bad("\"server_count\":\"1\"", "\"server_count\":\"2\"", "EI0014");
+  bad("\"rank_id\":\"1\"", "\"rank_id\":\"0\"", "EI0014");
+  bad("\"rank_id\":\"1\"", "\"rank_id\":1", "EI0016");
+  std::remove(TablePath().c_str());
+}
+
+TEST(HcclProcesses, HC_079_AForkedChildIsRefused) {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  HcclRootInfo token;
+  OK(HcclGetRootInfo(&token));
+  HcclComm comm = nullptr;
+  OK(HcclCommInitRootInfo(1, &token, 0, &comm));
+  const pid_t pid = fork();
+  if (pid == 0) {
+    uint32_t rank = 0;
+    _exit(HcclGetRankId(comm, &rank) == HCCL_E_UNAVAIL ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(pid, waitpid(pid, &status, 0));
+  EXPECT_EQ(0, status);
+  EXPECT_OK(HcclCommDestroy(comm));
+}
+
+}  // namespace
