@@ -8,7 +8,8 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def nothing_compiled_before():
+def nothing_compiled_before(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # compilations leave fusion_result.json in the working folder
     import torch
     import torch_npu  # noqa: F401
 
