@@ -86,7 +86,8 @@ HcclResult HcclCommInitRootInfoScalable(uint32_t nRanks, uint32_t nRoot, const H
                                         HcclComm* comm) {
   return Api("HcclCommInitRootInfoScalable", [&]() -> Status {
     if (nRoot == 0 || nRoot > nRanks)
-      return Bad("nRoot", fmt::format("nRoot is {}, must be 1 to the {} ranks", nRoot, nRanks), "pass the number of tokens");
+      return Bad("nRoot", fmt::format("nRoot is {}, must be 1 to the {} ranks", nRoot, nRanks),
+                 "pass the number of tokens");
     if (nExtRoot != 0) return Bad("nExtRoot", fmt::format("nExtRoot is {}, must be 0", nExtRoot), "pass 0");
     return Init(nRanks, rootInfoList, rank, config, true, comm);  // all meet at the first token
   });
@@ -116,8 +117,8 @@ HcclResult HcclCreateSubCommConfig(HcclComm* comm, uint32_t rankNum, uint32_t* r
     REPRISE_RETURN_IF_ERROR(NotNull(subComm, "subComm"));
     if (rankIds == nullptr && subCommId == kNoSubId) return {};  // this rank is no member
     if (rankIds == nullptr || subCommId == kNoSubId) {
-      return Bad(rankIds == nullptr ? "rankIds" : "subCommId", "of rankIds and subCommId one says that this rank is no member",
-                 "pass a list and an id, or neither");
+      return Bad(rankIds == nullptr ? "rankIds" : "subCommId",
+                 "of rankIds and subCommId one says that this rank is no member", "pass a list and an id, or neither");
     }
     REPRISE_RETURN_IF_ERROR(NotNull(config, "config"));
     REPRISE_RETURN_IF_ERROR(NotNull(*comm, "*comm"));
@@ -150,7 +151,9 @@ HcclResult HcclCommGetHandleWithName(const char* commName, HcclComm* comm) {
     REPRISE_RETURN_IF_ERROR(NotNull(commName, "commName"));
     REPRISE_RETURN_IF_ERROR(NotNull(comm, "comm"));
     Communicator* const found = collective::FindByName(commName);
-    if (found == nullptr) return Bad("commName", fmt::format("no live communicator has the name {}", commName), "pass what HcclGetCommName tells");
+    if (found == nullptr)
+      return Bad("commName", fmt::format("no live communicator has the name {}", commName),
+                 "pass what HcclGetCommName tells");
     *comm = found->handle();
     return {};
   });
@@ -224,7 +227,9 @@ HcclResult HcclSetConfig(HcclConfig config, HcclConfigValue configValue) {
   return Api("HcclSetConfig", [&]() -> Status {
     if (config != HCCL_DETERMINISTIC || collective::TheEnvironment().has_deterministic) return {};
     if (configValue.value < 0 || configValue.value > kMostDeterministic) {
-      return Bad("configValue", fmt::format("configValue of HCCL_DETERMINISTIC is {}, must be 0 to {}", configValue.value, kMostDeterministic),
+      return Bad("configValue",
+                 fmt::format("configValue of HCCL_DETERMINISTIC is {}, must be 0 to {}", configValue.value,
+                             kMostDeterministic),
                  "pass 0 (off), 1 (on) or 2 (strict order)");
     }
     collective::SetDeterministic(configValue.value);
@@ -250,7 +255,9 @@ HcclResult HcclConfigGetInfo(HcclComm comm, HcclConfigType cfgType, uint32_t inf
           .Culprit("parameter cfgType")
           .Hint("ask for HCCL_CONFIG_TYPE_OP_EXPANSION_MODE");
     }
-    if (infoLen != sizeof(uint32_t)) return Bad("infoLen", fmt::format("infoLen is {}, must be {}", infoLen, sizeof(uint32_t)), "pass the size of an HcclOpExpansionMode");
+    if (infoLen != sizeof(uint32_t))
+      return Bad("infoLen", fmt::format("infoLen is {}, must be {}", infoLen, sizeof(uint32_t)),
+                 "pass the size of an HcclOpExpansionMode");
     const uint32_t mode = communicator->settings().expansion_mode;
     std::memcpy(info, &mode, sizeof mode);
     return {};
@@ -278,11 +285,12 @@ HcclResult HcclCommGetStatus(const char* commId, HcclCommStatus* status) {
     REPRISE_RETURN_IF_ERROR(NotNull(commId, "commId"));
     REPRISE_RETURN_IF_ERROR(NotNull(status, "status"));
     const Communicator* const found = collective::FindByName(commId);
-    *status = found == nullptr         ? HCCL_COMM_STATUS_INVALID
-              : found->is_suspended()  ? HCCL_COMM_STATUS_SUSPENDING
-                                       : HCCL_COMM_STATUS_READY;
+    *status = found == nullptr        ? HCCL_COMM_STATUS_INVALID
+              : found->is_suspended() ? HCCL_COMM_STATUS_SUSPENDING
+                                      : HCCL_COMM_STATUS_READY;
     if (found != nullptr) return {};
-    return Bad("commId", fmt::format("no live communicator has the name {}", commId), "pass what HcclGetCommName tells");
+    return Bad("commId", fmt::format("no live communicator has the name {}", commId),
+               "pass what HcclGetCommName tells");
   });
 }
 
@@ -301,10 +309,13 @@ HcclResult HcclCommWorkingDevNicSet(HcclComm comm, uint32_t* ranks, bool* useBac
     REPRISE_RETURN_IF_ERROR(NotNull(useBackup, "useBackup"));
     REPRISE_ASSIGN_OR_RETURN(const Communicator* communicator, collective::FindCommunicator(comm));
     if (nRanks == 0 || nRanks > communicator->ranks())
-      return Bad("nRanks", fmt::format("nRanks is {}, the communicator has {} ranks", nRanks, communicator->ranks()), "name some of the ranks");
-    const uint32_t* const wrong = std::find_if(ranks, ranks + nRanks, [&](uint32_t rank) { return rank >= communicator->ranks(); });
+      return Bad("nRanks", fmt::format("nRanks is {}, the communicator has {} ranks", nRanks, communicator->ranks()),
+                 "name some of the ranks");
+    const uint32_t* const wrong =
+        std::find_if(ranks, ranks + nRanks, [&](uint32_t rank) { return rank >= communicator->ranks(); });
     if (wrong == ranks + nRanks) return {};
-    return Bad("ranks", fmt::format("rank {} is none of the communicator's {}", *wrong, communicator->ranks()), "name ranks of the communicator");
+    return Bad("ranks", fmt::format("rank {} is none of the communicator's {}", *wrong, communicator->ranks()),
+               "name ranks of the communicator");
   });
 }
 

@@ -29,10 +29,10 @@ inline Status AsCollective(Status status) {
 template <class Body>
 HcclResult Api(const char* api, Body body) noexcept {
   if (collective::IsForkedChild()) [[unlikely]] {
-    return static_cast<HcclResult>(runtime::Report(
-        api, Error(collective::kUnavailable, "this process was forked from one that has communicators")
-                 .Culprit("the call of fork")
-                 .Hint("make communicators in the process that uses them")));
+    return static_cast<HcclResult>(
+        runtime::Report(api, Error(collective::kUnavailable, "this process was forked from one that has communicators")
+                                 .Culprit("the call of fork")
+                                 .Hint("make communicators in the process that uses them")));
   }
   return static_cast<HcclResult>(runtime::Api(api, [&]() -> Status { return AsCollective(body()); }));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Memory of communicators.
-#include "collective/window.h"
 #include "device/memory.h"
+#include "collective/window.h"
 #include "hccl/hccl_comm.h"
 #include "hccl/hccl_sym_win.h"
 #include "hccl_report.h"
@@ -57,8 +57,8 @@ HcclResult HcclCommUnsetMemoryRange(HcclComm comm, void* baseVirPtr) {
   });
 }
 
-HcclResult HcclCommActivateCommMemory(HcclComm comm, void* virPtr, size_t size, size_t offset,
-                                      aclrtDrvMemHandle handle, uint64_t flags) {
+HcclResult HcclCommActivateCommMemory(HcclComm comm, void* virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle,
+                                      uint64_t flags) {
   return Api("HcclCommActivateCommMemory", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] Communicator * found, Find(comm, virPtr, "virPtr"));
     REPRISE_RETURN_IF_ERROR(NotNull(handle, "handle"));
@@ -99,7 +99,8 @@ HcclResult HcclCommExchangeMem(HcclComm comm, void* windowHandle, uint32_t* peer
     REPRISE_RETURN_IF_ERROR(collective::CheckWindow(*found, windowHandle));
     for (uint32_t i = 0; i < peerRankNum; ++i) {
       if (peerRanks[i] < found->ranks()) continue;
-      return Error(HCCL_E_PARA, fmt::format("peerRanks[{}] is {}, the communicator has {} ranks", i, peerRanks[i], found->ranks()))
+      return Error(HCCL_E_PARA,
+                   fmt::format("peerRanks[{}] is {}, the communicator has {} ranks", i, peerRanks[i], found->ranks()))
           .Culprit("parameter peerRanks")
           .Hint("name ranks of the communicator");
     }
@@ -112,7 +113,8 @@ HcclResult HcclCommSymWinRegister(HcclComm comm, void* addr, uint64_t size, Hccl
   return Api("HcclCommSymWinRegister", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(winHandle, "winHandle"));
     REPRISE_ASSIGN_OR_RETURN(Communicator * found, Find(comm, addr, "addr"));
-    if (flag != 1) return Error(HCCL_E_PARA, fmt::format("flag is {}, must be 1", flag)).Culprit("parameter flag").Hint("pass 1");
+    if (flag != 1)
+      return Error(HCCL_E_PARA, fmt::format("flag is {}, must be 1", flag)).Culprit("parameter flag").Hint("pass 1");
     REPRISE_ASSIGN_OR_RETURN(*winHandle, collective::RegisterSymmetric(*found, addr, size));
     return {};
   });
@@ -148,12 +150,14 @@ HcommResult HcommMemAlloc(void** ptr, size_t size) {
   return Api("HcommMemAlloc", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
     if (size == 0 || size > (uint64_t{1} << 48)) {
-      return Error(HCCL_E_PARA, fmt::format("size is {}", size)).Culprit("parameter size").Hint("pass the bytes that are needed");
+      return Error(HCCL_E_PARA, fmt::format("size is {}", size))
+          .Culprit("parameter size")
+          .Hint("pass the bytes that are needed");
     }
     REPRISE_ASSIGN_OR_RETURN(const reprise::runtime::Context* context, reprise::runtime::CurrentContext());
     const uint64_t bytes = (size + kGranule - 1) / kGranule * kGranule;
     REPRISE_ASSIGN_OR_RETURN(*ptr, reprise::device::MemoryRegistry::Get().AllocateDevice(context->device().id(), bytes,
-                                                                                        reprise::device::kHugePage));
+                                                                                         reprise::device::kHugePage));
     return {};
   });
 }

@@ -38,11 +38,11 @@ HcclResult Enter(const char* api, const Request& request) {
   return reprise::hccl::Api(api, [&] { return reprise::collective::Enter(request, Admit); });
 }
 
-HcclResult EnterOne(const char* api, int direction, void* buffer, uint64_t count, int type, uint32_t peer, HcclComm comm,
-                    aclrtStream stream) {
+HcclResult EnterOne(const char* api, int direction, void* buffer, uint64_t count, int type, uint32_t peer,
+                    HcclComm comm, aclrtStream stream) {
   const TransferItem item{direction, buffer, count, type, peer};
-  return reprise::hccl::Api(
-      api, [&] { return reprise::collective::EnterTransfers(&item, 1, false, comm, stream, Admit); });
+  return reprise::hccl::Api(api,
+                            [&] { return reprise::collective::EnterTransfers(&item, 1, false, comm, stream, Admit); });
 }
 
 const uint64_t* Counts(const void* array) { return static_cast<const uint64_t*>(array); }

@@ -98,7 +98,8 @@ HcclResult HcclRankGraphGetInstSizeListByLayer(HcclComm comm, uint32_t netLayer,
 
 HcclResult HcclRankGraphGetTopoType(HcclComm comm, uint32_t netLayer, uint32_t topoInstId, CommTopo* topoType) {
   return Api("HcclRankGraphGetTopoType", [&]() -> Status {
-    REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const Communicator* communicator, Find(comm, topoType, netLayer, topoInstId));
+    REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const Communicator* communicator,
+                             Find(comm, topoType, netLayer, topoInstId));
     *topoType = COMM_TOPO_1DMESH;
     return {};
   });

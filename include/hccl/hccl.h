@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Collective operators (libhccl.so). Each submits one task to the stream and returns; the data are there when the
- * stream has passed that task. Counts are in elements of the data type; arrays of counts are copied by the call, buffers
- * stay with the task. A stream that is being captured records the operator, and each replay of the graph runs it.
+ * stream has passed that task. Counts are in elements of the data type; arrays of counts are copied by the call,
+ * buffers stay with the task. A stream that is being captured records the operator, and each replay of the graph runs
+ * it.
  *
  * All ranks of a communicator submit its operators in the same order. An operator whose arguments differ between ranks
  * fails on all of them, and the message says where they differ.

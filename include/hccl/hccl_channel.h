@@ -18,8 +18,8 @@ HcclResult HcclChannelConfigDestroy(HcclChannelConfig config);
 HcclResult HcclChannelConfigSetInt(HcclChannelConfig config, HcclChannelConfigType type, uint32_t value);
 HcclResult HcclChannelConfigSetStr(HcclChannelConfig config, HcclChannelConfigType type, const char* value);
 HcclResult HcclChannelDestroy(HcclComm comm, const ChannelHandle* channels, uint32_t channelNum);
-HcclResult HcclChannelQuery(HcclComm comm, CommEngine engine, const HcclChannelDesc* channelDescs,
-                            uint32_t channelNum, ChannelHandle* channels);
+HcclResult HcclChannelQuery(HcclComm comm, CommEngine engine, const HcclChannelDesc* channelDescs, uint32_t channelNum,
+                            ChannelHandle* channels);
 
 #ifdef __cplusplus
 }

@@ -75,8 +75,8 @@ HcclResult HcclGroupStatusGet(bool* isGroupEnabled);
 
 HcclResult HcclCommSetMemoryRange(HcclComm comm, void* baseVirPtr, size_t size, size_t alignment, uint64_t flags);
 HcclResult HcclCommUnsetMemoryRange(HcclComm comm, void* baseVirPtr);
-HcclResult HcclCommActivateCommMemory(HcclComm comm, void* virPtr, size_t size, size_t offset,
-                                      aclrtDrvMemHandle handle, uint64_t flags);
+HcclResult HcclCommActivateCommMemory(HcclComm comm, void* virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle,
+                                      uint64_t flags);
 HcclResult HcclCommDeactivateCommMemory(HcclComm comm, void* virPtr);
 HcclResult HcclCommRegister(HcclComm comm, void* addr, uint64_t size, void** handle, uint32_t flag);
 HcclResult HcclCommDeregister(HcclComm comm, void* handle);

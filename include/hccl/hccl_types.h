@@ -16,31 +16,31 @@ extern "C" {
 /** What every function returns. */
 typedef enum {
   HCCL_SUCCESS = 0,
-  HCCL_E_PARA = 1,          /**< a value that is not allowed */
-  HCCL_E_PTR = 2,           /**< a required pointer is null */
-  HCCL_E_MEMORY = 3,        /**< a call for memory failed */
-  HCCL_E_INTERNAL = 4,      /**< inner error */
-  HCCL_E_NOT_SUPPORT = 5,   /**< not supported */
-  HCCL_E_NOT_FOUND = 6,     /**< no such object */
-  HCCL_E_UNAVAIL = 7,       /**< not available: after a fork, without a network engine */
-  HCCL_E_SYSCALL = 8,       /**< a call of the system failed */
-  HCCL_E_TIMEOUT = 9,       /**< other ranks did not come in time */
+  HCCL_E_PARA = 1,        /**< a value that is not allowed */
+  HCCL_E_PTR = 2,         /**< a required pointer is null */
+  HCCL_E_MEMORY = 3,      /**< a call for memory failed */
+  HCCL_E_INTERNAL = 4,    /**< inner error */
+  HCCL_E_NOT_SUPPORT = 5, /**< not supported */
+  HCCL_E_NOT_FOUND = 6,   /**< no such object */
+  HCCL_E_UNAVAIL = 7,     /**< not available: after a fork, without a network engine */
+  HCCL_E_SYSCALL = 8,     /**< a call of the system failed */
+  HCCL_E_TIMEOUT = 9,     /**< other ranks did not come in time */
   HCCL_E_OPEN_FILE_FAILURE = 10,
   HCCL_E_TCP_CONNECT = 11,
   HCCL_E_ROCE_CONNECT = 12,
   HCCL_E_TCP_TRANSFER = 13,
   HCCL_E_ROCE_TRANSFER = 14,
-  HCCL_E_RUNTIME = 15,      /**< a call of the runtime failed */
+  HCCL_E_RUNTIME = 15, /**< a call of the runtime failed */
   HCCL_E_DRV = 16,
   HCCL_E_PROFILING = 17,
   HCCL_E_CCE = 18,
-  HCCL_E_NETWORK = 19,      /**< no usable interface */
-  HCCL_E_AGAIN = 20,        /**< in use, call again later */
-  HCCL_E_REMOTE = 21,       /**< another rank has failed */
-  HCCL_E_SUSPENDING = 22,   /**< the communicator is suspended */
+  HCCL_E_NETWORK = 19,    /**< no usable interface */
+  HCCL_E_AGAIN = 20,      /**< in use, call again later */
+  HCCL_E_REMOTE = 21,     /**< another rank has failed */
+  HCCL_E_SUSPENDING = 22, /**< the communicator is suspended */
   HCCL_E_OPRETRY_FAIL = 23,
-  HCCL_E_OOM = 24,          /**< out of memory */
-  HCCL_E_IN_STATUS = 1041,  /**< never returned here */
+  HCCL_E_OOM = 24,         /**< out of memory */
+  HCCL_E_IN_STATUS = 1041, /**< never returned here */
   HCCL_E_RESERVED = 1042
 } HcclResult;
 
@@ -252,14 +252,14 @@ typedef struct HcclCommConfig {
   uint32_t hcclRdmaServiceLevel;              /**< 0 to 7; without effect here */
   uint32_t hcclWorldRankID;
   uint64_t hcclJobID;
-  uint8_t aclGraphZeroCopyEnable;             /**< 0, 1; without effect here */
-  int32_t hcclExecTimeOut;                    /**< seconds that an operator waits for others; -1 not set, 0 for ever */
-  char hcclAlgo[HCCL_COMM_ALGO_MAX_LENGTH];   /**< without effect here */
+  uint8_t aclGraphZeroCopyEnable;           /**< 0, 1; without effect here */
+  int32_t hcclExecTimeOut;                  /**< seconds that an operator waits for others; -1 not set, 0 for ever */
+  char hcclAlgo[HCCL_COMM_ALGO_MAX_LENGTH]; /**< without effect here */
   char hcclRetryEnable[HCCL_COMM_RETRY_ENABLE_MAX_LENGTH];
   char hcclRetryParams[HCCL_COMM_RETRY_PARAMS_MAX_LENGTH];
   char hcclBufferName[BUFFER_NAME_MAX_LENGTH];
   uint32_t hcclQos;
-  uint64_t hcclSymWinMaxMemSizePerRank;       /**< GB */
+  uint64_t hcclSymWinMaxMemSizePerRank; /**< GB */
   uint32_t hcclChannelSqDepth;
 } HcclCommConfig;
 

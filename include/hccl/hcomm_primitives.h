@@ -30,16 +30,16 @@ int32_t HcommLocalReduceOnThread(ThreadHandle thread, void* dst, const void* src
 int32_t HcommReadNbi(ChannelHandle channel, void* dst, const void* src, uint64_t len);
 int32_t HcommReadNbiOnThread(ThreadHandle thread, ChannelHandle channel, void* dst, const void* src, uint64_t len);
 int32_t HcommReadOnThread(ThreadHandle thread, ChannelHandle channel, void* dst, const void* src, uint64_t len);
-int32_t HcommReadReduceOnThread(ThreadHandle thread, ChannelHandle channel, void* dst, const void* src,
-                                uint64_t count, HcommDataType dataType, HcommReduceOp reduceOp);
+int32_t HcommReadReduceOnThread(ThreadHandle thread, ChannelHandle channel, void* dst, const void* src, uint64_t count,
+                                HcommDataType dataType, HcommReduceOp reduceOp);
 int32_t HcommReleaseComm(const char* commId);
 int32_t HcommThreadNotifyRecordOnThread(ThreadHandle thread, ThreadHandle dstThread, uint32_t dstNotifyIdx);
 int32_t HcommThreadNotifyWaitOnThread(ThreadHandle thread, uint32_t notifyIdx, uint32_t timeOut);
 int32_t HcommWriteNbi(ChannelHandle channel, void* dst, const void* src, uint64_t len);
 int32_t HcommWriteNbiOnThread(ThreadHandle thread, ChannelHandle channel, void* dst, const void* src, uint64_t len);
 int32_t HcommWriteOnThread(ThreadHandle thread, ChannelHandle channel, void* dst, const void* src, uint64_t len);
-int32_t HcommWriteReduceOnThread(ThreadHandle thread, ChannelHandle channel, void* dst, const void* src,
-                                 uint64_t count, HcommDataType dataType, HcommReduceOp reduceOp);
+int32_t HcommWriteReduceOnThread(ThreadHandle thread, ChannelHandle channel, void* dst, const void* src, uint64_t count,
+                                 HcommDataType dataType, HcommReduceOp reduceOp);
 int32_t HcommWriteReduceWithNotifyOnThread(ThreadHandle thread, ChannelHandle channel, void* dst, const void* src,
                                            uint64_t count, HcommDataType dataType, HcommReduceOp reduceOp,
                                            uint32_t remoteNotifyIdx);

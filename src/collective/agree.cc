@@ -128,7 +128,8 @@ uint64_t HashOf(const Call& call) {
   uint64_t hash = 0;
   switch (call.op) {
     case Operator::kAllToAllVC:
-    case Operator::kReduceScatterV: return HashOfArray(HashOfArray(hash, call.vectors->send_counts), call.vectors->send_offsets);
+    case Operator::kReduceScatterV:
+      return HashOfArray(HashOfArray(hash, call.vectors->send_counts), call.vectors->send_offsets);
     case Operator::kAllGatherV:
       return HashOfArray(HashOfArray(hash, call.vectors->receive_counts), call.vectors->receive_offsets);
     default: return 0;
@@ -161,8 +162,8 @@ bool HasArrived(const Operation& operation, uint32_t rank) {
           !reached(entry.finished, transfer.running + 1) && !reached(entry.refused, transfer.running + 1))
         return false;
       const uint64_t ring = board.message_ring();
-      if (transfer.is_send && transfer.stage == Transfer::kWaitsForEntry &&
-          (transfer.running & kOrdinalMask) >= ring && !reached(entry.finished, transfer.running - ring + 1))
+      if (transfer.is_send && transfer.stage == Transfer::kWaitsForEntry && (transfer.running & kOrdinalMask) >= ring &&
+          !reached(entry.finished, transfer.running - ring + 1))
         return false;
     }
     return true;
@@ -170,8 +171,7 @@ bool HasArrived(const Operation& operation, uint32_t rank) {
   const Slot& slot = board.slot(rank, operation.running);
   const uint64_t mark = operation.running + 1;
   switch (operation.stage) {
-    case Operation::kSlot:
-      return (operation.running & kOrdinalMask) < kRing || reached(slot.finished, mark - kRing);
+    case Operation::kSlot: return (operation.running & kOrdinalMask) < kRing || reached(slot.finished, mark - kRing);
     case Operation::kArrive: return reached(slot.published, mark);
     case Operation::kGather: return reached(slot.reduced, mark);
     case Operation::kFinish: return reached(slot.finished, mark);
@@ -205,7 +205,8 @@ std::string WhyDisagree(const Operation& operation) {
   const Descriptor& right = board.slot(most->second[0], operation.running).descriptor;
   const Descriptor& wrong = board.slot(odd[0], operation.running).descriptor;
   return fmt::format(
-      "EI0005: The arguments for collective communication are inconsistent between ranks: group {}, seq {}, {} differs: "
+      "EI0005: The arguments for collective communication are inconsistent between ranks: group {}, seq {}, {} "
+      "differs: "
       "rank {}: {}; against rank {}: {}{}",
       communicator.name(), operation.running & kOrdinalMask, FirstDifference(right, wrong), List(odd),
       DescribeCall(wrong), List(most->second), DescribeCall(right),

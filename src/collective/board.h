@@ -85,10 +85,10 @@ enum class RankState : uint32_t { kAbsent, kReady, kSuspended, kFailed, kLeft };
 
 struct alignas(64) RankRow {
   std::atomic<uint32_t> state{0};
-  std::atomic<int32_t> code{0};     ///< why it failed: a Code
-  std::atomic<uint64_t> epoch{0};   ///< how often it was resumed
-  std::atomic<uint64_t> begun{0};   ///< number + 1 of the newest operator that it came to
-  std::atomic<uint64_t> done{0};    ///< and of the newest that ended well
+  std::atomic<int32_t> code{0};    ///< why it failed: a Code
+  std::atomic<uint64_t> epoch{0};  ///< how often it was resumed
+  std::atomic<uint64_t> begun{0};  ///< number + 1 of the newest operator that it came to
+  std::atomic<uint64_t> done{0};   ///< and of the newest that ended well
   std::atomic<uint32_t> has_reason{0};
   int32_t pid = 0;
   int32_t device = 0;

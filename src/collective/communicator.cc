@@ -79,8 +79,9 @@ StatusOr<Communicator*> FindCommunicator(const void* handle) {
   if (Communicator* found = Communicators().Find(handle)) [[likely]]
     return found;
   const HandleState state = Communicators().Classify(handle);
-  return Error(kParameter, DescribeBadHandle(state, handle, "communicator")).Culprit("parameter comm").Hint(
-      HintForBadHandle(state, "communicator"));
+  return Error(kParameter, DescribeBadHandle(state, handle, "communicator"))
+      .Culprit("parameter comm")
+      .Hint(HintForBadHandle(state, "communicator"));
 }
 
 Communicator* FindByName(const std::string& name, int device) {
@@ -100,7 +101,8 @@ Status Counter::CheckLaunch() const { return owner_.CheckUsable(); }
 
 void Counter::Skipped(std::string_view why) noexcept {
   if (owner_.is_destroyed()) return;
-  owner_.Fail(kInternal, fmt::format("rank {} has dropped an operator of group {}: {}", owner_.rank(), owner_.name(), why));
+  owner_.Fail(kInternal,
+              fmt::format("rank {} has dropped an operator of group {}: {}", owner_.rank(), owner_.name(), why));
 }
 
 // ---- Communicator ----
@@ -142,7 +144,8 @@ StatusOr<Communicator*> Communicator::Create(Place place, Settings settings) {
             .Culprit("hcclCommName")
             .Hint("choose another name, or destroy the other communicator first");
       }
-      return Error(kOutOfMemory, fmt::format("EI0007: the process has {} communicators, which is the most", kMostCommunicators))
+      return Error(kOutOfMemory,
+                   fmt::format("EI0007: the process has {} communicators, which is the most", kMostCommunicators))
           .Hint("destroy communicators that are no longer needed");
     }
     live.all.push_back(made);
@@ -180,13 +183,14 @@ Status Communicator::Destroy(void* handle) {
   TellState(handle, Phase::kDestroyPre);
   uint64_t birth = 0;
   if (Communicators().Erase(handle, &birth) == nullptr) {
-    return Error(kParameter, "another thread destroys the communicator").Culprit("parameter comm").Hint(
-        "let one thread destroy a communicator");
+    return Error(kParameter, "another thread destroys the communicator")
+        .Culprit("parameter comm")
+        .Hint("let one thread destroy a communicator");
   }
   const uint64_t done = communicator->board().rank(communicator->rank()).done.load();
   REPRISE_LOG(kInfo, "HCCL", "Terminating operation due to external request: {}", communicator->Describe());
-  communicator->Leave(fmt::format("rank {} destroyed group {} after seq {}", communicator->rank(),
-                                  communicator->name(), done == 0 ? std::string("none") : std::to_string((done - 1) & kOrdinalMask)));
+  communicator->Leave(fmt::format("rank {} destroyed group {} after seq {}", communicator->rank(), communicator->name(),
+                                  done == 0 ? std::string("none") : std::to_string((done - 1) & kOrdinalMask)));
   Retire(
       communicator, [](void* retired) { static_cast<Communicator*>(retired)->Release(); }, birth, true);
   TellState(handle, Phase::kDestroyPost);
@@ -218,8 +222,9 @@ Status Communicator::CheckUsable() const {
         .Hint("destroy graphs and finish operators before their communicator");
   }
   if (is_suspended()) {
-    return Error(kSuspended, fmt::format("{} is suspended", Describe())).Culprit(Describe()).Hint(
-        "call HcclCommResume on all ranks first");
+    return Error(kSuspended, fmt::format("{} is suspended", Describe()))
+        .Culprit(Describe())
+        .Hint("call HcclCommResume on all ranks first");
   }
   if (const int code = error(); code != 0) {
     return Error(kRemote, fmt::format("{} has failed before ({}): {}", Describe(), code, error_text()))
@@ -261,8 +266,9 @@ Status Communicator::Resume() {
   RankRow& row = board().rank(rank());
   if (row.state.load() == static_cast<uint32_t>(RankState::kReady)) return {};
   if (moving.load() != 0) {
-    return Error(kAgain, fmt::format("an operator of {} moves data", Describe())).Culprit(Describe()).Hint(
-        "synchronise the streams that use it, then resume it");
+    return Error(kAgain, fmt::format("an operator of {} moves data", Describe()))
+        .Culprit(Describe())
+        .Hint("synchronise the streams that use it, then resume it");
   }
   TellState(handle_, Phase::kResumePre);
   uint64_t epoch = row.epoch.load() + 1;

@@ -84,7 +84,8 @@ class Communicator {
 
   /// Whether new operators are taken: 21 after a failure, 22 while it is suspended, 1 when it is destroyed.
   Status CheckUsable() const;
-  /// An operator of this rank has failed with the stored error `code`: the communicator takes no more. The first counts.
+  /// An operator of this rank has failed with the stored error `code`: the communicator takes no more. The first
+  /// counts.
   void Fail(int code, std::string_view reason) noexcept;
   /// The stored error; 0: none.
   int error() const { return error_.load(std::memory_order_acquire); }
@@ -104,9 +105,7 @@ class Communicator {
 
   /// Where this process sees a buffer of a rank; an error when it cannot.
   StatusOr<std::byte*> Reach(uint32_t rank, const BufferRef& buffer);
-  bool IsLocal(uint32_t rank) const {
-    return place_.board->rank(rank).process == place_.board->own_process;
-  }
+  bool IsLocal(uint32_t rank) const { return place_.board->rank(rank).process == place_.board->own_process; }
 
  private:
   Communicator(Place place, Settings settings);

@@ -31,12 +31,14 @@ StatusOr<int> CurrentDevice() {
 
 Status CheckRanks(uint32_t ranks, uint32_t rank) {
   if (ranks == 0 || ranks > kMostRanks) {
-    return Error(kParameter, fmt::format("nRanks is {}, must be 1 to {}", ranks, kMostRanks)).Culprit("parameter nRanks").Hint(
-        "pass the number of ranks of the group");
+    return Error(kParameter, fmt::format("nRanks is {}, must be 1 to {}", ranks, kMostRanks))
+        .Culprit("parameter nRanks")
+        .Hint("pass the number of ranks of the group");
   }
   if (rank >= ranks) {
-    return Error(kParameter, fmt::format("rank is {}, the group has {} ranks", rank, ranks)).Culprit("parameter rank").Hint(
-        "number the ranks from 0");
+    return Error(kParameter, fmt::format("rank is {}, the group has {} ranks", rank, ranks))
+        .Culprit("parameter rank")
+        .Hint("number the ranks from 0");
   }
   return {};
 }
@@ -51,10 +53,12 @@ Status CheckName(const std::string& name, int device) {
 
 Status Keep(Member member, uint32_t rank, int device, bool is_sub, Settings settings, void** comm) {
   const std::shared_ptr<Board> board = member.board;
-  auto made = Communicator::Create({std::move(member.board), rank, device, std::move(member.name), is_sub}, std::move(settings));
+  auto made = Communicator::Create({std::move(member.board), rank, device, std::move(member.name), is_sub},
+                                   std::move(settings));
   if (!made.ok()) {
     Status status = std::move(made).status();
-    board->Fail(rank, RankState::kFailed, kRemote, fmt::format("rank {} could not be created: {}", rank, status.detail().what));
+    board->Fail(rank, RankState::kFailed, kRemote,
+                fmt::format("rank {} could not be created: {}", rank, status.detail().what));
     return status;
   }
   *comm = (*made)->handle();
@@ -124,8 +128,9 @@ Status CreateByToken(const Token& token, uint32_t ranks, uint32_t rank, Settings
   REPRISE_RETURN_IF_ERROR(CheckRanks(ranks, rank));
   REPRISE_ASSIGN_OR_RETURN(const int device, CurrentDevice());
   if (token.host != HostId()) {
-    return Error(kUnavailable, "EI0006: the token was made on another machine, in another container or by another user, "
-                               "and there is no network engine")
+    return Error(kUnavailable,
+                 "EI0006: the token was made on another machine, in another container or by another user, "
+                 "and there is no network engine")
         .Culprit("parameter rootInfo")
         .Hint("run all ranks on one machine, as one user and in one container");
   }
@@ -141,18 +146,21 @@ Status CreateByTable(const std::string& path, uint32_t rank, Settings settings, 
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) {
-    return Error(kOpenFile, fmt::format("EI0004: the rank table {} cannot be read: {}", path, std::generic_category().message(errno)))
+    return Error(kOpenFile, fmt::format("EI0004: the rank table {} cannot be read: {}", path,
+                                        std::generic_category().message(errno)))
         .Culprit("parameter clusterInfo")
         .Hint("pass the path of a file that this process may read");
   }
   REPRISE_ASSIGN_OR_RETURN(const RankTable table, ParseRankTable(text.str()));
   if (rank >= table.ranks.size()) {
-    return Error(kParameter, fmt::format("EI0014: rank {} is not in the rank table, which has {} ranks", rank, table.ranks.size()))
+    return Error(kParameter,
+                 fmt::format("EI0014: rank {} is not in the rank table, which has {} ranks", rank, table.ranks.size()))
         .Culprit("parameter rank")
         .Hint("number the ranks from 0");
   }
   if (table.servers > 1) {
-    return Error(kUnavailable, fmt::format("the rank table has {} machines, and there is no network engine", table.servers))
+    return Error(kUnavailable,
+                 fmt::format("the rank table has {} machines, and there is no network engine", table.servers))
         .Culprit("the rank table")
         .Hint("run all ranks on one machine");
   }
@@ -172,8 +180,9 @@ Status CreateAll(const int* devices, uint32_t count, void** comms) {
     auto device = runtime::FindDevice(devices[i]);
     const bool is_there = device.ok();
     if (!is_there || std::find(devices, devices + i, devices[i]) != devices + i) {
-      return Error(kParameter, is_there ? fmt::format("device {} is named twice", devices[i])
-                                        : fmt::format("device {}: {}", devices[i], std::move(device).status().detail().what))
+      return Error(kParameter, is_there
+                                   ? fmt::format("device {} is named twice", devices[i])
+                                   : fmt::format("device {}: {}", devices[i], std::move(device).status().detail().what))
           .Culprit("parameter devices")
           .Hint("name each device once");
     }
@@ -197,18 +206,27 @@ Status CreateSub(Communicator& parent, const uint32_t* members, uint32_t count, 
     return Error(kParameter, std::move(what)).Culprit(fmt::format("parameter {}", parameter)).Hint(hint);
   };
   if (count == 0 || count > parent.ranks())
-    return bad("rankNum", fmt::format("rankNum is {}, the communicator has {} ranks", count, parent.ranks()), "name some of the ranks");
-  if (own >= count) return bad("subCommRankId", fmt::format("subCommRankId is {}, rankNum {}", own, count), "pass the index of this rank in rankIds");
+    return bad("rankNum", fmt::format("rankNum is {}, the communicator has {} ranks", count, parent.ranks()),
+               "name some of the ranks");
+  if (own >= count)
+    return bad("subCommRankId", fmt::format("subCommRankId is {}, rankNum {}", own, count),
+               "pass the index of this rank in rankIds");
   for (uint32_t i = 0; i < count; ++i) {
     if (members[i] >= parent.ranks())
-      return bad("rankIds", fmt::format("rankIds[{}] is {}, the communicator has {} ranks", i, members[i], parent.ranks()), "name ranks of the communicator");
-    if (i != 0 && members[i] <= members[i - 1]) return bad("rankIds", fmt::format("rankIds[{}] is not above the one before", i), "name ranks in ascending order");
+      return bad("rankIds",
+                 fmt::format("rankIds[{}] is {}, the communicator has {} ranks", i, members[i], parent.ranks()),
+                 "name ranks of the communicator");
+    if (i != 0 && members[i] <= members[i - 1])
+      return bad("rankIds", fmt::format("rankIds[{}] is not above the one before", i), "name ranks in ascending order");
   }
   if (members[own] != parent.rank())
-    return bad("subCommRankId", fmt::format("rankIds[{}] is {}, this is rank {}", own, members[own], parent.rank()), "pass the index of this rank in rankIds");
+    return bad("subCommRankId", fmt::format("rankIds[{}] is {}, this is rank {}", own, members[own], parent.rank()),
+               "pass the index of this rank in rankIds");
   REPRISE_RETURN_IF_ERROR(parent.CheckUsable());
   if (settings.name.empty()) settings.name = fmt::format("{}_sub_{}", parent.name(), id);
-  if (settings.name.size() > 127) return bad("hcclCommName", "the name of the parent is too long for one of a part", "pass a name in the configuration");
+  if (settings.name.size() > 127)
+    return bad("hcclCommName", "the name of the parent is too long for one of a part",
+               "pass a name in the configuration");
   const int device = parent.device();
   REPRISE_RETURN_IF_ERROR(CheckName(settings.name, device));
   std::string key = fmt::format("sub/{}/{}", Hex(parent.board().nonce()), id);

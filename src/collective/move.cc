@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collective/fold.h"
 #include "collective/operation.h"
 #include "device/ipc_memory.h"
 #include "device/memory.h"
-#include "collective/fold.h"
 #include "runtime/tasks.h"
 
 namespace reprise::collective {
@@ -54,7 +54,8 @@ bool FitsInline(const Operation& operation) {
     case Operator::kScatter:
     case Operator::kAllToAll: return call.count * element * communicator.ranks() <= room;
     case Operator::kAllToAllV:  // each rank on its own: the slot says which
-      return VectorBytes(call, communicator.ranks()) + call.SendBytes(communicator.rank(), communicator.ranks()) <= room;
+      return VectorBytes(call, communicator.ranks()) + call.SendBytes(communicator.rank(), communicator.ranks()) <=
+             room;
     default: return false;
   }
 }
@@ -381,10 +382,10 @@ Status MoveArrived(device::RunContext& context, Operation& operation) {
     }
     case Operator::kReduce:
       return rank == call.root ? FoldAll(context, operation, 0, call.receive, call.count) : Status();
-    case Operator::kReduceScatter:
-      return FoldAll(context, operation, rank * call.count, call.receive, call.count);
+    case Operator::kReduceScatter: return FoldAll(context, operation, rank * call.count, call.receive, call.count);
     case Operator::kReduceScatterV:
-      return FoldAll(context, operation, call.vectors->send_offsets[rank], call.receive, call.vectors->send_counts[rank]);
+      return FoldAll(context, operation, call.vectors->send_offsets[rank], call.receive,
+                     call.vectors->send_counts[rank]);
     case Operator::kBroadcast:
       return rank == call.root ? Status() : CopyFrom(context, operation, call.root, 0, call.receive, bytes);
     case Operator::kScatter: return CopyFrom(context, operation, call.root, rank * bytes, call.receive, bytes);

@@ -14,12 +14,12 @@ struct TypeRow {
 
 using kernels::DType;
 constexpr TypeRow kTypes[] = {
-    {1, "int8", DType::kInt8},          {2, "int16", DType::kInt16},        {4, "int32", DType::kInt32},
-    {2, "fp16", DType::kFloat16},       {4, "fp32", DType::kFloat},         {8, "int64", DType::kInt64},
-    {8, "uint64", DType::kUInt64},      {1, "uint8", DType::kUInt8},        {2, "uint16", DType::kUInt16},
-    {4, "uint32", DType::kUInt32},      {8, "fp64", DType::kDouble},        {2, "bfp16", DType::kBFloat16},
-    {16, "int128", DType::kUndefined},  {0, "unknown", DType::kUndefined},  {1, "hif8", DType::kUndefined},
-    {1, "fp8e4m3", DType::kUndefined},  {1, "fp8e5m2", DType::kUndefined},  {1, "fp8e8m0", DType::kUndefined},
+    {1, "int8", DType::kInt8},         {2, "int16", DType::kInt16},       {4, "int32", DType::kInt32},
+    {2, "fp16", DType::kFloat16},      {4, "fp32", DType::kFloat},        {8, "int64", DType::kInt64},
+    {8, "uint64", DType::kUInt64},     {1, "uint8", DType::kUInt8},       {2, "uint16", DType::kUInt16},
+    {4, "uint32", DType::kUInt32},     {8, "fp64", DType::kDouble},       {2, "bfp16", DType::kBFloat16},
+    {16, "int128", DType::kUndefined}, {0, "unknown", DType::kUndefined}, {1, "hif8", DType::kUndefined},
+    {1, "fp8e4m3", DType::kUndefined}, {1, "fp8e5m2", DType::kUndefined}, {1, "fp8e8m0", DType::kUndefined},
 };
 constexpr TypeRow kNoType{0, "unknown", DType::kUndefined};
 

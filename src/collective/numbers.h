@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "kernels/dtype.h"
 #include "collective/fold.h"
+#include "kernels/dtype.h"
 
 namespace reprise::collective {
 

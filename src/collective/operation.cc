@@ -91,10 +91,11 @@ RunResult FailOperation(RunContext& context, Operation& operation, int code, con
   communicator.Fail(code, what);
   EndWaiting(&context, context.runnable(), operation);
   Reset(operation);
-  context.Fail(Error(StreamErrorOf(code), what)
-                   .Culprit(communicator.Describe())
-                   .Hint("look at the messages of the other ranks; then destroy the communicator and make a new one, or "
-                         "suspend and resume it on all ranks"));
+  context.Fail(
+      Error(StreamErrorOf(code), what)
+          .Culprit(communicator.Describe())
+          .Hint("look at the messages of the other ranks; then destroy the communicator and make a new one, or "
+                "suspend and resume it on all ranks"));
   return RunResult::kDone;
 }
 
@@ -153,11 +154,12 @@ Wait Await(RunContext& context, Operation& operation, Holds holds, Lost& lost) {
     const auto now = Clock::now().time_since_epoch();
     const bool is_late = operation.deadline_ns != 0 && std::chrono::nanoseconds(now).count() >= operation.deadline_ns;
     if (is_late) {
-      lost = {kTimeout,
-              fmt::format("EI0002: Communication_Error_Timeout: {} of group {}, seq {}, on rank {} has waited {:g} s: {}",
-                          NameOf(operation.call.op), operation.communicator->name(), operation.running & kOrdinalMask,
-                          operation.communicator->rank(), operation.communicator->settings().exec_timeout_s,
-                          WhoIsMissing(operation))};
+      lost = {
+          kTimeout,
+          fmt::format("EI0002: Communication_Error_Timeout: {} of group {}, seq {}, on rank {} has waited {:g} s: {}",
+                      NameOf(operation.call.op), operation.communicator->name(), operation.running & kOrdinalMask,
+                      operation.communicator->rank(), operation.communicator->settings().exec_timeout_s,
+                      WhoIsMissing(operation))};
       return Wait::kFailed;
     }
     const auto armed = [&] {
@@ -220,7 +222,8 @@ RunResult RunCollective(RunContext& context, Operation& operation) {
   RankRow& row = board.rank(communicator.rank());
   Lost lost;
   for (;;) {
-    switch (Await(context, operation, [&] { return StageHolds(operation); }, lost)) {
+    switch (Await(
+        context, operation, [&] { return StageHolds(operation); }, lost)) {
       case Wait::kParked: return RunResult::kParked;
       case Wait::kFailed: return FailOperation(context, operation, lost.code, lost.what);
       case Wait::kOver: break;
@@ -287,7 +290,8 @@ RunResult RunPointToPoint(RunContext& context, Operation& operation) {
       return RunResult::kDone;
     }
     Lost lost;
-    switch (Await(context, operation, [&] { return CanGoOn(operation); }, lost)) {
+    switch (Await(
+        context, operation, [&] { return CanGoOn(operation); }, lost)) {
       case Wait::kParked: return RunResult::kParked;
       case Wait::kFailed: return FailOperation(context, operation, lost.code, lost.what);
       case Wait::kOver: break;

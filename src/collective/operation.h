@@ -8,8 +8,8 @@
 //     gather    all have reduced their part: read the parts (AllReduce of large data alone)
 //     finish    nobody reads from this rank's buffers any more
 //
-// A wait parks the task. Whatever ends an operator before its end makes the rank fail on the board, so that nobody waits
-// for it.
+// A wait parks the task. Whatever ends an operator before its end makes the rank fail on the board, so that nobody
+// waits for it.
 #pragma once
 
 #include <cstdint>

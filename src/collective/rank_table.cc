@@ -20,7 +20,9 @@ using Json = nlohmann::json;
 Status Bad(const char* category, const std::string& what) {
   return Error(kParameter, fmt::format("{}: the rank table is wrong: {}", category, what))
       .Culprit("the rank table")
-      .Hint("write the members status, version, server_count and server_list, with device_id and rank_id for each device");
+      .Hint(
+          "write the members status, version, server_count and server_list, with device_id and rank_id for each "
+          "device");
 }
 
 // The member of an object that is a text, or nothing.
@@ -49,7 +51,8 @@ StatusOr<RankTable> ParseRankTable(const std::string& text) {
   const std::optional<std::string> status = TextOf(table, "status");
   if (!status) return Bad("EI0004", "it has no status");
   if (*status == "initializing") return Bad("EI0004", "its status is initializing: it is not ready");
-  if (*status != "completed") return Bad("EI0004", fmt::format("its status is \"{}\", must be completed", status->substr(0, 40)));
+  if (*status != "completed")
+    return Bad("EI0004", fmt::format("its status is \"{}\", must be completed", status->substr(0, 40)));
   const std::optional<std::string> version = TextOf(table, "version");
   if (!version) return Bad("EI0004", "it has no version");
   if (*version == "2.0") {
@@ -57,7 +60,8 @@ StatusOr<RankTable> ParseRankTable(const std::string& text) {
         .Culprit("the rank table")
         .Hint("write a table of version 1.0");
   }
-  if (*version != "1.0" && *version != "1.2") return Bad("EI0004", fmt::format("its version is \"{}\"", version->substr(0, 40)));
+  if (*version != "1.0" && *version != "1.2")
+    return Bad("EI0004", fmt::format("its version is \"{}\"", version->substr(0, 40)));
   const auto servers = table.find("server_list");
   if (servers == table.end() || !servers->is_array() || servers->empty()) return Bad("EI0004", "it has no server_list");
   const std::optional<int64_t> count = NumberOf(table, "server_count", kMostRanks);
@@ -88,7 +92,8 @@ StatusOr<RankTable> ParseRankTable(const std::string& text) {
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (size_t i = 0; i < found.size(); ++i) {
-    if (i != 0 && found[i].first == found[i - 1].first) return Bad("EI0014", fmt::format("rank_id {} is there twice", found[i].first));
+    if (i != 0 && found[i].first == found[i - 1].first)
+      return Bad("EI0014", fmt::format("rank_id {} is there twice", found[i].first));
     if (found[i].first != static_cast<int64_t>(i)) return Bad("EI0014", fmt::format("rank_id {} is missing", i));
     result.ranks.push_back(found[i].second);
   }

@@ -53,10 +53,12 @@ uint64_t Fnv(uint64_t hash, const std::string& text) {
 std::string Why(int error) { return std::generic_category().message(error); }
 
 Status FromService(int code, const char* text) {
-  return Error(code, text).Culprit("the ranks of the new communicator").Hint(
-      code == kTimeout ? "start all ranks, or wait longer (HCCL_CONNECT_TIMEOUT)"
-                       : "call with the same token, number of ranks and configuration on all ranks, and with another "
-                         "rank on each");
+  return Error(code, text)
+      .Culprit("the ranks of the new communicator")
+      .Hint(code == kTimeout
+                ? "start all ranks, or wait longer (HCCL_CONNECT_TIMEOUT)"
+                : "call with the same token, number of ranks and configuration on all ranks, and with another "
+                  "rank on each");
 }
 
 }  // namespace
@@ -72,8 +74,9 @@ StatusOr<Token> Token::Read(const char* bytes) {
   TokenImage image;
   std::memcpy(&image, bytes, sizeof image);
   if (image.magic != kTokenMagic || image.check != CheckOf(image)) {
-    return Error(kParameter, "EI0014: rootInfo holds no token").Culprit("parameter rootInfo").Hint(
-        "hand on all 4108 bytes that HcclGetRootInfo has written");
+    return Error(kParameter, "EI0014: rootInfo holds no token")
+        .Culprit("parameter rootInfo")
+        .Hint("hand on all 4108 bytes that HcclGetRootInfo has written");
   }
   if (image.version != wire::kVersion) {
     return Error(kInternal, fmt::format("EI0008: the token is of version {} of the protocol, here it is {}",
@@ -168,8 +171,9 @@ StatusOr<Joining> Joining::Begin(const Candidate& candidate, bool patient) {
           .Hint("start all ranks, or wait longer (HCCL_CONNECT_TIMEOUT)");
     }
     if (is_unknown) {
-      return Error(kParameter, "EI0014: nobody serves the token: it was used already, or the process that made it has "
-                               "ended, or has waited too long")
+      return Error(kParameter,
+                   "EI0014: nobody serves the token: it was used already, or the process that made it has "
+                   "ended, or has waited too long")
           .Culprit("parameter rootInfo")
           .Hint("make a new token with HcclGetRootInfo for each communicator");
     }
@@ -220,9 +224,10 @@ Status Joining::Meet() {
   if (!ReceiveAll(fd_, &welcome, sizeof welcome, deadline_) || welcome.magic != wire::kWelcomeMagic) {
     const int error = errno;
     return Error(error == ETIMEDOUT ? kTimeout : kParameter,
-                 fmt::format("EI0015: the rendezvous has ended: the token was used already, or the process that made it has "
-                             "ended ({})",
-                             Why(error)))
+                 fmt::format(
+                     "EI0015: the rendezvous has ended: the token was used already, or the process that made it has "
+                     "ended ({})",
+                     Why(error)))
         .Culprit("parameter rootInfo")
         .Hint("make a new token with HcclGetRootInfo for each communicator; else look why that process has ended");
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rendezvous: how the ranks of a new communicator find each other. One process makes a token and serves it for as long as
-// it takes; each rank connects, says who it is, and learns who the others are.
+// Rendezvous: how the ranks of a new communicator find each other. One process makes a token and serves it for as long
+// as it takes; each rank connects, says who it is, and learns who the others are.
 //
 //     rank ──Hello──► service                    all have come and agree:
 //     rank ◄──Welcome (table, board, or why not)── service
@@ -45,8 +45,8 @@ StatusOr<Nonce> RandomNonce();
 /// The nonce of something that all its ranks know: a rank table, a part of a group.
 Nonce NonceOf(const std::string& what);
 
-/// Begins to serve a token in this process, on a thread that ends when the ranks have met, or after the connect time-out.
-/// 1 with EI0019 when another process serves it.
+/// Begins to serve a token in this process, on a thread that ends when the ranks have met, or after the connect
+/// time-out. 1 with EI0019 when another process serves it.
 Status Serve(const Nonce& nonce);
 
 /// One rank on its way into a group.

@@ -21,8 +21,9 @@ Status Bad(const char* parameter, std::string what, const char* hint) {
 }
 
 Status Null(const char* parameter) {
-  return Error(kPointer, fmt::format("{} is null", parameter)).Culprit(fmt::format("parameter {}", parameter)).Hint(
-      "pass the address of memory, or a live handle");
+  return Error(kPointer, fmt::format("{} is null", parameter))
+      .Culprit(fmt::format("parameter {}", parameter))
+      .Hint("pass the address of memory, or a live handle");
 }
 
 // A buffer of a device operator.
@@ -31,8 +32,10 @@ Status CheckBuffer(const Communicator& communicator, const void* buffer, uint64_
   if (bytes == 0) return {};
   if (buffer == nullptr) return Null(what);
   if (reinterpret_cast<uintptr_t>(buffer) % alignment != 0) {
-    return Bad(what, fmt::format("{} {} is not at a multiple of the {} bytes of an element", what, fmt::ptr(buffer), alignment),
-               "align buffers of reductions to their elements");
+    return Bad(
+        what,
+        fmt::format("{} {} is not at a multiple of the {} bytes of an element", what, fmt::ptr(buffer), alignment),
+        "align buffers of reductions to their elements");
   }
   if (!device::ChecksPointers()) return {};
   auto range = device::MemoryRegistry::Get().CheckRange(buffer, bytes, what);
@@ -47,8 +50,9 @@ Status CheckBuffer(const Communicator& communicator, const void* buffer, uint64_
                "pass memory of aclrtMalloc, or of aclrtMallocHost");
   }
   if (range->kind == device::MemoryKind::kDevice && range->device != communicator.device()) {
-    return Bad(what, fmt::format("{} lies on device {}, the communicator is of device {}", what, range->device,
-                                 communicator.device()),
+    return Bad(what,
+               fmt::format("{} lies on device {}, the communicator is of device {}", what, range->device,
+                           communicator.device()),
                "pass memory of the communicator's device");
   }
   return {};
@@ -57,8 +61,9 @@ Status CheckBuffer(const Communicator& communicator, const void* buffer, uint64_
 StatusOr<runtime::Stream*> FindStreamOf(const Communicator& communicator, void* handle) {
   REPRISE_ASSIGN_OR_RETURN(runtime::Stream * stream, runtime::FindAnyStream(handle));
   if (stream->device().id() != communicator.device()) {
-    return Bad("stream", fmt::format("{} is of device {}, the communicator of device {}", stream->Describe(),
-                                     stream->device().id(), communicator.device()),
+    return Bad("stream",
+               fmt::format("{} is of device {}, the communicator of device {}", stream->Describe(),
+                           stream->device().id(), communicator.device()),
                "pass a stream of the communicator's device");
   }
   return stream;
@@ -71,8 +76,9 @@ Status CheckCount(const char* parameter, uint64_t count) {
 
 Status CheckType(int type, bool reduces, int reduction) {
   if (SizeOf(type) == 0) {
-    return Error(kNotSupported, fmt::format("dataType {} is no type", type)).Culprit("parameter dataType").Hint(
-        "pass one of HcclDataType");
+    return Error(kNotSupported, fmt::format("dataType {} is no type", type))
+        .Culprit("parameter dataType")
+        .Hint("pass one of HcclDataType");
   }
   if (!reduces) return {};
   if (ReducedAs(type) == kernels::DType::kUndefined) {
@@ -81,8 +87,9 @@ Status CheckType(int type, bool reduces, int reduction) {
         .Hint("reduce integers up to 64 bits, fp16, bfp16, fp32 or fp64");
   }
   if (reduction < 0 || reduction > 3) {
-    return Error(kNotSupported, fmt::format("op {} is no reduction", reduction)).Culprit("parameter op").Hint(
-        "pass HCCL_REDUCE_SUM, PROD, MAX or MIN");
+    return Error(kNotSupported, fmt::format("op {} is no reduction", reduction))
+        .Culprit("parameter op")
+        .Hint("pass HCCL_REDUCE_SUM, PROD, MAX or MIN");
   }
   return {};
 }
@@ -164,11 +171,14 @@ Status TakeArrays(const Request& request, const Communicator& communicator, Call
   Vectors& vectors = *call.vectors;
   switch (request.op) {
     case Operator::kAllGatherV:
-      REPRISE_RETURN_IF_ERROR(CopyArray(request.receive_counts, ranks, "recvCounts", vectors.receive_counts, kMostElements));
-      REPRISE_RETURN_IF_ERROR(CopyArray(request.receive_offsets, ranks, "recvDispls", vectors.receive_offsets, kMostOffset));
+      REPRISE_RETURN_IF_ERROR(
+          CopyArray(request.receive_counts, ranks, "recvCounts", vectors.receive_counts, kMostElements));
+      REPRISE_RETURN_IF_ERROR(
+          CopyArray(request.receive_offsets, ranks, "recvDispls", vectors.receive_offsets, kMostOffset));
       if (vectors.receive_counts[rank] != request.other_count) {
-        return Bad("sendCount", fmt::format("sendCount is {}, recvCounts[{}] of this rank {}", request.other_count, rank,
-                                            vectors.receive_counts[rank]),
+        return Bad("sendCount",
+                   fmt::format("sendCount is {}, recvCounts[{}] of this rank {}", request.other_count, rank,
+                               vectors.receive_counts[rank]),
                    "pass what the array says of this rank");
       }
       return {};
@@ -176,18 +186,21 @@ Status TakeArrays(const Request& request, const Communicator& communicator, Call
       REPRISE_RETURN_IF_ERROR(CopyArray(request.send_counts, ranks, "sendCounts", vectors.send_counts, kMostElements));
       REPRISE_RETURN_IF_ERROR(CopyArray(request.send_offsets, ranks, "sendDispls", vectors.send_offsets, kMostOffset));
       if (vectors.send_counts[rank] != request.other_count) {
-        return Bad("recvCount", fmt::format("recvCount is {}, sendCounts[{}] of this rank {}", request.other_count, rank,
-                                            vectors.send_counts[rank]),
+        return Bad("recvCount",
+                   fmt::format("recvCount is {}, sendCounts[{}] of this rank {}", request.other_count, rank,
+                               vectors.send_counts[rank]),
                    "pass what the array says of this rank");
       }
       return {};
     case Operator::kAllToAllV:
       REPRISE_RETURN_IF_ERROR(CopyArray(request.send_counts, ranks, "sendCounts", vectors.send_counts, kMostElements));
       REPRISE_RETURN_IF_ERROR(CopyArray(request.send_offsets, ranks, "sdispls", vectors.send_offsets, kMostOffset));
-      REPRISE_RETURN_IF_ERROR(CopyArray(request.receive_counts, ranks, "recvCounts", vectors.receive_counts, kMostElements));
+      REPRISE_RETURN_IF_ERROR(
+          CopyArray(request.receive_counts, ranks, "recvCounts", vectors.receive_counts, kMostElements));
       return CopyArray(request.receive_offsets, ranks, "rdispls", vectors.receive_offsets, kMostOffset);
     default:
-      return CopyArray(request.send_counts, size_t{ranks} * ranks, "sendCountMatrix", vectors.send_counts, kMostElements);
+      return CopyArray(request.send_counts, size_t{ranks} * ranks, "sendCountMatrix", vectors.send_counts,
+                       kMostElements);
   }
 }
 
@@ -198,7 +211,8 @@ bool IsAllToAll(Operator op) {
 Status CheckAllToAll(const Request& request) {
   if (!IsAllToAll(request.op)) return {};
   if (request.type != request.other_type) {
-    return Bad("recvType", fmt::format("recvType is {}, sendType {}", NameOfType(request.other_type), NameOfType(request.type)),
+    return Bad("recvType",
+               fmt::format("recvType is {}, sendType {}", NameOfType(request.other_type), NameOfType(request.type)),
                "pass one type for both");
   }
   if (request.op == Operator::kAllToAll && request.count != request.other_count) {
@@ -232,7 +246,8 @@ Status Check(const Request& request, Communicator& communicator, Call& call, boo
   REPRISE_RETURN_IF_ERROR(CheckBuffer(communicator, request.receive, receive_bytes, alignment, receive_name));
   const bool in_place = request.send == request.receive && request.send != nullptr;
   if (in_place && (IsAllToAll(request.op) || request.op == Operator::kReduceScatterV)) {
-    return Bad("recvBuf", fmt::format("{} does not work in place", NameOf(request.op)), "pass another buffer to receive");
+    return Bad("recvBuf", fmt::format("{} does not work in place", NameOf(request.op)),
+               "pass another buffer to receive");
   }
   return {};
 }
@@ -246,7 +261,8 @@ Status DoEnter(const Request& request, Admit admit, Communicator*& communicator)
   if (request.communicator == nullptr) return Null("comm");
   // Whether the rank sends or receives at all depends on the communicator only where a root is named.
   if (!is_barrier && !has_arrays) {
-    if (request.send == nullptr && request.op != Operator::kScatter) return Null(request.op == Operator::kBroadcast ? "buf" : "sendBuf");
+    if (request.send == nullptr && request.op != Operator::kScatter)
+      return Null(request.op == Operator::kBroadcast ? "buf" : "sendBuf");
     if (request.receive == nullptr && request.op != Operator::kReduce) return Null("recvBuf");
   }
   REPRISE_ASSIGN_OR_RETURN(communicator, FindCommunicator(request.communicator));
@@ -256,16 +272,17 @@ Status DoEnter(const Request& request, Admit admit, Communicator*& communicator)
   return Start(*communicator, request.stream, std::move(call), admit);
 }
 
-Status DoEnterTransfers(const TransferItem* items, uint32_t count, bool is_batch, void* handle, void* stream, Admit admit,
-                        Communicator*& communicator) {
+Status DoEnterTransfers(const TransferItem* items, uint32_t count, bool is_batch, void* handle, void* stream,
+                        Admit admit, Communicator*& communicator) {
   if (count == 0 || (!is_batch && items[0].count == 0)) return {};
   if (stream == nullptr) return Null("stream");
   if (handle == nullptr) return Null("comm");
   if (items == nullptr) return Null("sendRecvInfo");
   if (!is_batch && items[0].buffer == nullptr) return Null(items[0].direction == 0 ? "sendBuf" : "recvBuf");
   if (is_batch && IsInGroup()) {
-    return Error(kNotSupported, "HcclBatchSendRecv cannot be called in a group").Culprit("the group of this thread").Hint(
-        "call HcclSend and HcclRecv in the group, or HcclBatchSendRecv outside");
+    return Error(kNotSupported, "HcclBatchSendRecv cannot be called in a group")
+        .Culprit("the group of this thread")
+        .Hint("call HcclSend and HcclRecv in the group, or HcclBatchSendRecv outside");
   }
   REPRISE_ASSIGN_OR_RETURN(communicator, FindCommunicator(handle));
   Call call;
@@ -273,19 +290,23 @@ Status DoEnterTransfers(const TransferItem* items, uint32_t count, bool is_batch
   for (uint32_t i = 0; i < count; ++i) {
     const TransferItem& item = items[i];
     if (item.direction != 0 && item.direction != 1)
-      return Bad("sendRecvInfo", fmt::format("sendRecvType of item {} is {}", i, item.direction), "pass HCCL_SEND or HCCL_RECV");
+      return Bad("sendRecvInfo", fmt::format("sendRecvType of item {} is {}", i, item.direction),
+                 "pass HCCL_SEND or HCCL_RECV");
     REPRISE_RETURN_IF_ERROR(CheckCount("count", item.count));
     REPRISE_RETURN_IF_ERROR(CheckType(item.type, false, 0));
     const char* const peer = is_batch ? "remoteRank" : item.direction == 0 ? "destRank" : "srcRank";
     REPRISE_RETURN_IF_ERROR(CheckRank(peer, item.peer, communicator->ranks()));
     if (item.peer == communicator->rank() && !is_batch && !IsInGroup()) {
-      return Error(kNotSupported, fmt::format("{} is this rank itself", peer)).Culprit(fmt::format("parameter {}", peer)).Hint(
-          "send to oneself in a group, or with HcclBatchSendRecv");
+      return Error(kNotSupported, fmt::format("{} is this rank itself", peer))
+          .Culprit(fmt::format("parameter {}", peer))
+          .Hint("send to oneself in a group, or with HcclBatchSendRecv");
     }
     if (item.peer == communicator->rank()) to_self[static_cast<size_t>(item.direction)] += 1;
     if (item.count == 0) continue;
     REPRISE_RETURN_IF_ERROR(CheckBuffer(*communicator, item.buffer, item.count * SizeOf(item.type), 1,
-                                        is_batch ? "sendRecvInfo.buf" : item.direction == 0 ? "sendBuf" : "recvBuf"));
+                                        is_batch              ? "sendRecvInfo.buf"
+                                        : item.direction == 0 ? "sendBuf"
+                                                              : "recvBuf"));
     Transfer transfer;
     transfer.is_send = item.direction == 0;
     transfer.type = static_cast<uint8_t>(item.type);
@@ -347,7 +368,8 @@ Status Enter(const Request& request, Admit admit) {
   return Noted(std::move(status), communicator);
 }
 
-Status EnterTransfers(const TransferItem* items, uint32_t count, bool is_batch, void* handle, void* stream, Admit admit) {
+Status EnterTransfers(const TransferItem* items, uint32_t count, bool is_batch, void* handle, void* stream,
+                      Admit admit) {
   Communicator* communicator = nullptr;
   Status status = DoEnterTransfers(items, count, is_batch, handle, stream, admit, communicator);
   return Noted(std::move(status), communicator);
@@ -359,8 +381,9 @@ bool IsInGroup() { return ThisGroup().depth != 0; }
 Status EndGroup() {
   Group& group = ThisGroup();
   if (group.depth == 0) {
-    return Error(kNotSupported, "no group has begun on this thread").Culprit("the calling thread").Hint(
-        "call HcclGroupStart first, on the same thread");
+    return Error(kNotSupported, "no group has begun on this thread")
+        .Culprit("the calling thread")
+        .Hint("call HcclGroupStart first, on the same thread");
   }
   if (--group.depth != 0) return {};
   Group ended;

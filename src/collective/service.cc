@@ -97,8 +97,8 @@ class Service {
 
   // False: it is no rank of this group, or has gone.
   bool Read(Guest& guest) {
-    const ssize_t got = recv(guest.fd, reinterpret_cast<char*>(&guest.hello) + guest.got,
-                             sizeof guest.hello - guest.got, MSG_DONTWAIT);
+    const ssize_t got =
+        recv(guest.fd, reinterpret_cast<char*>(&guest.hello) + guest.got, sizeof guest.hello - guest.got, MSG_DONTWAIT);
     if (got < 0) return errno == EAGAIN || errno == EINTR;
     if (got == 0) return false;
     guest.got += static_cast<size_t>(got);
@@ -127,19 +127,20 @@ class Service {
       deadline_ = Clock::now() + timeout_;
     }
     if (hello.ranks != ranks_) {
-      return Refuse(kParameter, fmt::format("EI0014: rank {} (process {}) says that the group has {} ranks, others say {}",
-                                            hello.rank, hello.pid, hello.ranks, ranks_));
+      return Refuse(kParameter,
+                    fmt::format("EI0014: rank {} (process {}) says that the group has {} ranks, others say {}",
+                                hello.rank, hello.pid, hello.ranks, ranks_));
     }
     for (const Guest& other : guests_) {
       if (!other.is_sound || &other == &guest) continue;
       const wire::Hello& there = other.hello;
       if (there.rank == hello.rank) {
-        return Refuse(kParameter, fmt::format("EI0014: rank {} is there twice: processes {} and {}", hello.rank, there.pid,
-                                              hello.pid));
+        return Refuse(kParameter, fmt::format("EI0014: rank {} is there twice: processes {} and {}", hello.rank,
+                                              there.pid, hello.pid));
       }
       const auto differ = [&](const char* field, const std::string& a, const std::string& b) {
-        Refuse(kParameter, fmt::format("EI0005: config.{} differs between ranks: {} on rank {}, {} on rank {}", field, a,
-                                       there.rank, b, hello.rank));
+        Refuse(kParameter, fmt::format("EI0005: config.{} differs between ranks: {} on rank {}, {} on rank {}", field,
+                                       a, there.rank, b, hello.rank));
       };
       if (std::strcmp(there.name, hello.name) != 0) return differ("hcclCommName", there.name, hello.name);
       if (there.buffer_mb != hello.buffer_mb)
@@ -156,9 +157,8 @@ class Service {
     std::string missing;
     int shown = 0;
     for (uint32_t rank = 0; rank < ranks_; ++rank) {
-      const bool is_there = std::any_of(guests_.begin(), guests_.end(), [&](const Guest& guest) {
-        return guest.is_sound && guest.hello.rank == rank;
-      });
+      const bool is_there = std::any_of(guests_.begin(), guests_.end(),
+                                        [&](const Guest& guest) { return guest.is_sound && guest.hello.rank == rank; });
       if (is_there) continue;
       if (++shown > 32) {
         missing += ", …";
@@ -242,8 +242,8 @@ class Service {
       verdict.code = got ? ready.code : kRemote;
       ready.text[sizeof ready.text - 1] = '\0';
       const std::string why = got ? ready.text : "it has ended";
-      const std::string text = fmt::format("EI0006: rank {} (process {}) could not join: {}", rank,
-                                           guests_[rank].hello.pid, why);
+      const std::string text =
+          fmt::format("EI0006: rank {} (process {}) could not join: {}", rank, guests_[rank].hello.pid, why);
       std::memcpy(verdict.text, text.c_str(), std::min(text.size(), sizeof verdict.text - 1));
     }
     for (const Guest& guest : guests_) (void)SendAll(guest.fd, &verdict, sizeof verdict, deadline);

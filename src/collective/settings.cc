@@ -103,8 +103,8 @@ bool IsRetryEnable(const std::string& text) {
 }
 
 bool IsAlgorithm(std::string_view name) {
-  return IsOneOf(name, {"NA", "null", "ring", "H-D_R", "NHR", "NHR_V1", "NB", "AHC", "AHC_BROKE", "pipeline", "pairwise",
-                        "mesh", "fullmesh", "star"});
+  return IsOneOf(name, {"NA", "null", "ring", "H-D_R", "NHR", "NHR_V1", "NB", "AHC", "AHC_BROKE", "pipeline",
+                        "pairwise", "mesh", "fullmesh", "star"});
 }
 
 // "level0:NA;level1:ring", or "allreduce=level0:NA;level1:ring/allgather=…".
@@ -127,10 +127,11 @@ struct Mode {
   const char* name;
   uint32_t number;
 };
-constexpr Mode kModes[] = {{"AI_CPU", 0},  {"AICPU_TS", 0}, {"AICPU_CacheDisable", 0}, {"AIV", 1},      {"HOST", 2},
+constexpr Mode kModes[] = {{"AI_CPU", 0},  {"AICPU_TS", 0}, {"AICPU_CacheDisable", 0}, {"AIV", 1},     {"HOST", 2},
                            {"HOST_TS", 3}, {"CCU_MS", 4},   {"CCU_SCHED", 5},          {"AIV_ONLY", 6}};
 const Mode* FindMode(std::string_view text) {
-  const auto* at = std::find_if(std::begin(kModes), std::end(kModes), [&](const Mode& mode) { return text == mode.name; });
+  const auto* at =
+      std::find_if(std::begin(kModes), std::end(kModes), [&](const Mode& mode) { return text == mode.name; });
   return at != std::end(kModes) ? at : nullptr;
 }
 
@@ -153,12 +154,15 @@ bool IsFraction(const std::string& text) {
 
 const Checked kChecked[] = {
     {EnvVar::kHcclSocketFamily, "AF_INET or AF_INET6",
-     [](const std::string& text) { return IsOneOf(text, {"AF_INET", "AF_INET6"}); }},
+     [](const std::string& text) {
+       return IsOneOf(text, {"AF_INET", "AF_INET6"});
+     }},
     {EnvVar::kHcclIfBasePort, "1024 to 65520", Within<1024, 65520>},
     {EnvVar::kHcclHostPorts, "auto, or ports as a-b,c that do not overlap", ArePorts},
     {EnvVar::kHcclNpuPorts, "auto, or ports as a-b,c that do not overlap", ArePorts},
     {EnvVar::kHcclWhitelistDisable, "0 or 1", IsFlag},
-    {EnvVar::kHcclAlgo, "level0:NA;level1:ring, or the same for each operator as allreduce=…/allgather=…", AreAlgorithms},
+    {EnvVar::kHcclAlgo, "level0:NA;level1:ring, or the same for each operator as allreduce=…/allgather=…",
+     AreAlgorithms},
     {EnvVar::kHcclDfsConfig, "key:value,key:value", IsDfsConfig},
     {EnvVar::kHcclEntryLog, "0 or 1", IsFlag},
     {EnvVar::kHcclDiagnose, "0 or 1", IsFlag},
@@ -207,7 +211,8 @@ Environment ReadEnvironment() {
       read.expansion_mode = mode->number;
       read.has_expansion_mode = true;
     } else {
-      complain(EnvVar::kHcclExpansionMode, "AI_CPU, AICPU_TS, AICPU_CacheDisable, AIV, HOST, HOST_TS, CCU_MS or CCU_SCHED");
+      complain(EnvVar::kHcclExpansionMode,
+               "AI_CPU, AICPU_TS, AICPU_CacheDisable, AIV, HOST, HOST_TS, CCU_MS or CCU_SCHED");
     }
   }
   read.interface_address = Env(EnvVar::kHcclIfIp);
@@ -264,8 +269,9 @@ class Fields {
 
 Status CheckRange(const char* field, uint32_t value, uint32_t high, uint32_t step = 1) {
   if (value == kNotSet || (value <= high && value % step == 0)) return {};
-  return BadField(field, step == 1 ? fmt::format("is {}, must be 0 to {}", value, high)
-                                   : fmt::format("is {}, must be 0 to {}, a multiple of {}", value, high, step),
+  return BadField(field,
+                  step == 1 ? fmt::format("is {}, must be 0 to {}", value, high)
+                            : fmt::format("is {}, must be 0 to {}, a multiple of {}", value, high, step),
                   "leave what HcclCommConfigInit has set");
 }
 
@@ -327,7 +333,8 @@ StatusOr<Settings> ReadConfig(const void* config) {
   if (const auto zero_copy = fields.Get<uint8_t>(312, 0); zero_copy > 1)
     return BadField("aclGraphZeroCopyEnable", fmt::format("is {}, must be 0 or 1", zero_copy), "leave it 0");
   if (const auto seconds = fields.Get<int32_t>(316, -1); seconds != -1) {
-    if (seconds < 0) return BadField("hcclExecTimeOut", fmt::format("is {} s, must be 0 or more", seconds), "leave it -1");
+    if (seconds < 0)
+      return BadField("hcclExecTimeOut", fmt::format("is {} s, must be 0 or more", seconds), "leave it -1");
     settings.exec_timeout_s = seconds;
   }
   std::string algorithm;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sends and receives. The messages of one rank to another are numbered; each has an entry of the pair's ring. The sender
-// writes data or their place, the receiver takes them. Small messages lie in the entry, so that their sender need not
-// wait.
+// Sends and receives. The messages of one rank to another are numbered; each has an entry of the pair's ring. The
+// sender writes data or their place, the receiver takes them. Small messages lie in the entry, so that their sender
+// need not wait.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -18,13 +18,14 @@ Slot& EntryOf(const Communicator& communicator, const Transfer& transfer) {
                           : communicator.board().message(transfer.peer, communicator.rank(), transfer.running);
 }
 
-std::string Differ(const Communicator& communicator, uint32_t from, uint32_t to, uint64_t number, const Descriptor& sent,
-                   uint64_t count, int type) {
+std::string Differ(const Communicator& communicator, uint32_t from, uint32_t to, uint64_t number,
+                   const Descriptor& sent, uint64_t count, int type) {
   return fmt::format(
-      "EI0005: The arguments for collective communication are inconsistent between ranks: group {}, message {} from rank "
+      "EI0005: The arguments for collective communication are inconsistent between ranks: group {}, message {} from "
+      "rank "
       "{} to rank {}, {} differs: rank {} sends {} {}; rank {} receives {} {}",
-      communicator.name(), number & kOrdinalMask, from, to, sent.count != count ? "count" : "dataType", from, sent.count,
-      NameOfType(sent.type), to, count, NameOfType(type));
+      communicator.name(), number & kOrdinalMask, from, to, sent.count != count ? "count" : "dataType", from,
+      sent.count, NameOfType(sent.type), to, count, NameOfType(type));
 }
 
 // One step of a send. True when something has happened.
@@ -62,12 +63,12 @@ StatusOr<bool> Send(Communicator& communicator, Transfer& transfer) {
     return true;
   }
   if (entry.refused.load(std::memory_order_seq_cst) >= mark) {
-    return Error(kParameter, fmt::format("EI0005: The arguments for collective communication are inconsistent between "
-                                         "ranks: group {}, message {}: rank {} sends {} {} to rank {}, which receives "
-                                         "something else: {}",
-                                         communicator.name(), transfer.running & kOrdinalMask, communicator.rank(),
-                                         transfer.count, NameOfType(transfer.type), transfer.peer,
-                                         board.ReasonOf(transfer.peer)));
+    return Error(kParameter,
+                 fmt::format("EI0005: The arguments for collective communication are inconsistent between "
+                             "ranks: group {}, message {}: rank {} sends {} {} to rank {}, which receives "
+                             "something else: {}",
+                             communicator.name(), transfer.running & kOrdinalMask, communicator.rank(), transfer.count,
+                             NameOfType(transfer.type), transfer.peer, board.ReasonOf(transfer.peer)));
   }
   if (entry.finished.load(std::memory_order_seq_cst) < mark) return false;
   FreeStaged(&transfer.staged);
@@ -80,7 +81,8 @@ StatusOr<bool> Receive(device::RunContext& context, Communicator& communicator, 
   const uint64_t mark = transfer.running + 1;
   if (entry.published.load(std::memory_order_seq_cst) < mark) return false;
   const Reading reading(communicator, transfer.peer, entry, transfer.running);
-  if (!reading.is_open()) return Error(kRemote, fmt::format("EI0012: {}", communicator.board().ReasonOf(transfer.peer)));
+  if (!reading.is_open())
+    return Error(kRemote, fmt::format("EI0012: {}", communicator.board().ReasonOf(transfer.peer)));
   if (entry.descriptor.count != transfer.count || entry.descriptor.type != transfer.type) {
     std::string why = Differ(communicator, transfer.peer, communicator.rank(), transfer.running, entry.descriptor,
                              transfer.count, transfer.type);
@@ -138,8 +140,7 @@ StatusOr<bool> RunTransfers(device::RunContext& context, Operation& operation) {
     is_done = true;
     for (Transfer& transfer : operation.call.transfers) {
       if (transfer.stage == Transfer::kDone) continue;
-      StatusOr<bool> step =
-          transfer.is_send ? Send(communicator, transfer) : Receive(context, communicator, transfer);
+      StatusOr<bool> step = transfer.is_send ? Send(communicator, transfer) : Receive(context, communicator, transfer);
       if (!step.ok()) return std::move(step).status();
       goes_on |= *step;
       is_done &= transfer.stage == Transfer::kDone;

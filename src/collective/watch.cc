@@ -52,7 +52,7 @@ struct State {
   device::ShareKey own_key REPRISE_GUARDED_BY(mutex);
   pid_t pid REPRISE_GUARDED_BY(mutex) = 0;
   std::vector<Watched> boards REPRISE_GUARDED_BY(mutex);
-  std::atomic<bool> sleeps{false};  // the thread looks at nothing until it is called
+  std::atomic<bool> sleeps{false};   // the thread looks at nothing until it is called
   std::atomic<Bell*> bell{nullptr};  // `own`, for those without the lock
 
   SharedMutex bells_mutex;
@@ -134,7 +134,8 @@ StatusOr<device::ShareKey> OwnDoorbell() {
   if (bell == nullptr) {
     const int error = errno;
     if (fd >= 0) close(fd);
-    return Error(kOutOfMemory, fmt::format("EI0007: no memory file for a doorbell: {}", std::generic_category().message(error)))
+    return Error(kOutOfMemory,
+                 fmt::format("EI0007: no memory file for a doorbell: {}", std::generic_category().message(error)))
         .Hint("free memory, or raise the limit of open files (ulimit -n)");
   }
   device::ShareOffer offer;
@@ -199,7 +200,8 @@ void CallWatcher() noexcept {
 void WatchBoard(const std::shared_ptr<Board>& board) {
   Watched watched{board, {}};
   for (uint32_t i = 0; i < board->processes(); ++i) {
-    watched.processes.push_back(i == board->own_process ? device::Process() : device::Process::Of(board->process(i).pid));
+    watched.processes.push_back(i == board->own_process ? device::Process()
+                                                        : device::Process::Of(board->process(i).pid));
   }
   State& state = The();
   MutexLock lock(state.mutex);

@@ -23,8 +23,9 @@ Status BadMemory(const char* parameter, std::string what, const char* hint) {
   return Error(kParameter, std::move(what)).Culprit(fmt::format("parameter {}", parameter)).Hint(hint);
 }
 Status UnknownMemory(const char* what) {
-  return Error(kNotFound, fmt::format("there is no such {}", what)).Culprit("the address or handle").Hint(
-      "pass what was registered before, and is not withdrawn");
+  return Error(kNotFound, fmt::format("there is no such {}", what))
+      .Culprit("the address or handle")
+      .Hint("pass what was registered before, and is not withdrawn");
 }
 
 // Ranges by their beginning; they never overlap.
@@ -94,8 +95,9 @@ Status CheckMemory(const Communicator& communicator, const void* base, uint64_t 
   if (bytes == 0) return BadMemory("size", "size is 0", "pass the bytes of the window");
   auto range = device::MemoryRegistry::Get().CheckRange(base, bytes, "addr");
   if (!range.ok() || range->kind == device::MemoryKind::kPageable) {
-    return BadMemory("addr", fmt::format("addr is no memory of a device: {}", device::MemoryRegistry::Get().Explain(base)),
-               "pass memory of aclrtMalloc");
+    return BadMemory("addr",
+                     fmt::format("addr is no memory of a device: {}", device::MemoryRegistry::Get().Explain(base)),
+                     "pass memory of aclrtMalloc");
   }
   (void)communicator;
   return {};
@@ -136,8 +138,10 @@ Status Exchange(Communicator& communicator, const Told& own, std::vector<Told>& 
 Status SetMemoryRange(uintptr_t base, uint64_t bytes) {
   Books& books = TheBooks();
   MutexLock lock(books.mutex);
-  if (bytes == 0 || base + bytes < base) return BadMemory("size", fmt::format("size {} is none of a range", bytes), "pass the bytes of a reserved range");
-  if (books.ranges.Overlaps(base, bytes)) return BadMemory("baseVirPtr", "the range overlaps one that was set before", "set each range once");
+  if (bytes == 0 || base + bytes < base)
+    return BadMemory("size", fmt::format("size {} is none of a range", bytes), "pass the bytes of a reserved range");
+  if (books.ranges.Overlaps(base, bytes))
+    return BadMemory("baseVirPtr", "the range overlaps one that was set before", "set each range once");
   books.ranges.Add(base, bytes);
   return {};
 }
@@ -147,7 +151,8 @@ Status UnsetMemoryRange(uintptr_t base) {
   MutexLock lock(books.mutex);
   const uint64_t bytes = books.ranges.BytesAt(base);
   if (bytes == 0) return UnknownMemory("range");
-  if (books.active.Overlaps(base, bytes)) return BadMemory("baseVirPtr", "memory of the range is active", "deactivate it first");
+  if (books.active.Overlaps(base, bytes))
+    return BadMemory("baseVirPtr", "memory of the range is active", "deactivate it first");
   books.ranges.Remove(base);
   return {};
 }
@@ -155,8 +160,10 @@ Status UnsetMemoryRange(uintptr_t base) {
 Status ActivateMemory(uintptr_t base, uint64_t bytes) {
   Books& books = TheBooks();
   MutexLock lock(books.mutex);
-  if (bytes == 0 || !books.ranges.Contains(base, bytes)) return BadMemory("virPtr", "the memory is not within a range that was set", "call HcclCommSetMemoryRange first");
-  if (books.active.Overlaps(base, bytes)) return BadMemory("virPtr", "the memory overlaps one that is active", "activate memory once");
+  if (bytes == 0 || !books.ranges.Contains(base, bytes))
+    return BadMemory("virPtr", "the memory is not within a range that was set", "call HcclCommSetMemoryRange first");
+  if (books.active.Overlaps(base, bytes))
+    return BadMemory("virPtr", "the memory overlaps one that is active", "activate memory once");
   books.active.Add(base, bytes);
   return {};
 }
@@ -178,7 +185,8 @@ Status CheckWindow(const Communicator& communicator, void* window) {
   Windows& windows = TheWindows();
   MutexLock lock(windows.mutex);
   const auto it = windows.live.find(KeyOf(window));
-  return it != windows.live.end() && it->second.communicator == communicator.handle() ? Status() : UnknownMemory("window");
+  return it != windows.live.end() && it->second.communicator == communicator.handle() ? Status()
+                                                                                      : UnknownMemory("window");
 }
 
 Status DeregisterWindow(const Communicator& communicator, void* window) {
@@ -190,7 +198,9 @@ StatusOr<void*> RegisterSymmetric(Communicator& communicator, void* base, uint64
   REPRISE_RETURN_IF_ERROR(CheckMemory(communicator, base, bytes));
   REPRISE_RETURN_IF_ERROR(communicator.CheckUsable());
   if (bytes > communicator.settings().window_gb << 30)
-    return BadMemory("size", fmt::format("size is {} bytes, the most is {} GB", bytes, communicator.settings().window_gb), "raise hcclSymWinMaxMemSizePerRank");
+    return BadMemory("size",
+                     fmt::format("size is {} bytes, the most is {} GB", bytes, communicator.settings().window_gb),
+                     "raise hcclSymWinMaxMemSizePerRank");
   Told own{bytes, {}};
   void* staged = nullptr;
   REPRISE_ASSIGN_OR_RETURN(own.buffer, Expose(communicator, base, bytes, &staged));
@@ -202,10 +212,14 @@ StatusOr<void*> RegisterSymmetric(Communicator& communicator, void* base, uint64
   Window window{communicator.handle(), static_cast<std::byte*>(base), bytes, {}};
   for (uint32_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].bytes != all[0].bytes || all[rank].bytes == 0) {
-      return BadMemory("size", fmt::format("windows have different sizes, or one cannot be shared: {} bytes on rank 0, {} on rank {}", all[0].bytes, all[rank].bytes, rank),
-                 "register memory of aclrtMalloc of one size on all ranks");
+      return BadMemory(
+          "size",
+          fmt::format("windows have different sizes, or one cannot be shared: {} bytes on rank 0, {} on rank {}",
+                      all[0].bytes, all[rank].bytes, rank),
+          "register memory of aclrtMalloc of one size on all ranks");
     }
-    REPRISE_ASSIGN_OR_RETURN(std::byte* const at, rank == communicator.rank() ? window.base : communicator.Reach(rank, all[rank].buffer));
+    REPRISE_ASSIGN_OR_RETURN(std::byte* const at,
+                             rank == communicator.rank() ? window.base : communicator.Reach(rank, all[rank].buffer));
     window.peers.push_back(at);
   }
   return TheWindows().Add(std::move(window));
@@ -236,8 +250,13 @@ StatusOr<void*> PeerPointer(void* handle, size_t offset, uint32_t peer) {
   MutexLock lock(windows.mutex);
   const auto it = windows.live.find(KeyOf(handle));
   if (it == windows.live.end() || it->second.peers.empty()) return UnknownMemory("window");
-  if (peer >= it->second.peers.size()) return BadMemory("peerRank", fmt::format("peerRank is {}, the communicator has {} ranks", peer, it->second.peers.size()), "pass a rank of the communicator");
-  if (offset >= it->second.bytes) return BadMemory("offset", fmt::format("offset is {}, the window has {} bytes", offset, it->second.bytes), "stay within the window");
+  if (peer >= it->second.peers.size())
+    return BadMemory("peerRank",
+                     fmt::format("peerRank is {}, the communicator has {} ranks", peer, it->second.peers.size()),
+                     "pass a rank of the communicator");
+  if (offset >= it->second.bytes)
+    return BadMemory("offset", fmt::format("offset is {}, the window has {} bytes", offset, it->second.bytes),
+                     "stay within the window");
   return static_cast<void*>(it->second.peers[peer] + offset);
 }
 

@@ -4,8 +4,8 @@
 //
 // A task that is queued takes its number when it gets its place in the stream (Number::Take from the `placed` callback
 // of the submission). A task of a graph gets none when it is recorded: each execution takes as many numbers in a row as
-// the graph has tasks of the series, when it is launched, and the k-th of these tasks in the order of submission has the
-// k-th of them. So a launch costs as much as one number, and a rank that replays counts as one that does not.
+// the graph has tasks of the series, when it is launched, and the k-th of these tasks in the order of submission has
+// the k-th of them. So a launch costs as much as one number, and a rank that replays counts as one that does not.
 #pragma once
 
 #include <atomic>

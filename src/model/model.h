@@ -239,8 +239,8 @@ class Model final : public runtime::ContextResident {
   void CollectResets(std::vector<exec::Replay::CellReset>& resets) const;
   ~Model();
   Status ExecuteChecked(runtime::Stream& stream);
-  /// What one execution uses: a record for each external record or wait, and room for numbers. `order` takes the events' locks of order. The
-  /// caller owns the result.
+  /// What one execution uses: a record for each external record or wait, and room for numbers. `order` takes the
+  /// events' locks of order. The caller owns the result.
   StatusOr<exec::Bindings*> Bind(std::vector<std::unique_lock<std::mutex>>& order);
   void ExecutionEnded() noexcept;
   // In this order: when both are equal, they were so when the second was read.

@@ -26,8 +26,8 @@ namespace reprise::runtime {
 /// Hands the task to the sink of the stream if it has one, else queues it. With ASCEND_LAUNCH_BLOCKING=1 it waits until
 /// a queued task has run.
 Status Submit(Stream& stream, const ir::Task& task);
-/// As the other one. `placed` is called for a queued task as soon as its payload has its place in the order of the stream,
-/// and before it can run; not for one that is captured.
+/// As the other one. `placed` is called for a queued task as soon as its payload has its place in the order of the
+/// stream, and before it can run; not for one that is captured.
 Status Submit(Stream& stream, const ir::Task& task, void (*placed)(void* payload));
 
 /// Submit for kernels: writes their arguments, too, while somebody wants them (aclopStartDumpArgs). `args_readable` is

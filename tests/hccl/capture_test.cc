@@ -34,7 +34,8 @@ struct Data {
 };
 
 HcclResult Sum(const Rank& r, Data& data) {
-  return HcclAllReduce(data.at(r), data.at(r), data.buffers[r.rank].size(), HCCL_DATA_TYPE_INT64, HCCL_REDUCE_SUM, r.comm, r.stream);
+  return HcclAllReduce(data.at(r), data.at(r), data.buffers[r.rank].size(), HCCL_DATA_TYPE_INT64, HCCL_REDUCE_SUM,
+                       r.comm, r.stream);
 }
 
 TEST(HcclCapture, HC_080_HC_087_ReplaysSeeFreshInputs) {
@@ -76,18 +77,27 @@ TEST(HcclCapture, HC_081_EveryOperator) {
       [&](Rank& r) { return HcclAllReduce(in.at(r), out.at(r), 2, type, HCCL_REDUCE_SUM, r.comm, r.stream); },
       [&](Rank& r) { return HcclReduce(in.at(r), out.at(r), 2, type, HCCL_REDUCE_SUM, 1, r.comm, r.stream); },
       [&](Rank& r) { return HcclReduceScatter(in.at(r), out.at(r), 2, type, HCCL_REDUCE_SUM, r.comm, r.stream); },
-      [&](Rank& r) { return HcclReduceScatterV(in.at(r), counts, places, out.at(r), counts[r.rank], type, HCCL_REDUCE_SUM, r.comm, r.stream); },
+      [&](Rank& r) {
+        return HcclReduceScatterV(in.at(r), counts, places, out.at(r), counts[r.rank], type, HCCL_REDUCE_SUM, r.comm,
+                                  r.stream);
+      },
       [&](Rank& r) { return HcclAllGather(in.at(r), out.at(r), 2, type, r.comm, r.stream); },
-      [&](Rank& r) { return HcclAllGatherV(in.at(r), counts[r.rank], out.at(r), counts, places, type, r.comm, r.stream); },
+      [&](Rank& r) {
+        return HcclAllGatherV(in.at(r), counts[r.rank], out.at(r), counts, places, type, r.comm, r.stream);
+      },
       [&](Rank& r) { return HcclBroadcast(in.at(r), 2, type, 1, r.comm, r.stream); },
       [&](Rank& r) { return HcclScatter(in.at(r), out.at(r), 2, type, 1, r.comm, r.stream); },
       [&](Rank& r) { return HcclAlltoAll(in.at(r), 1, type, out.at(r), 1, type, r.comm, r.stream); },
       [&](Rank& r) { return HcclAlltoAllV(in.at(r), ones, near, type, out.at(r), ones, near, type, r.comm, r.stream); },
       [&](Rank& r) { return HcclAlltoAllVC(in.at(r), matrix, type, out.at(r), type, r.comm, r.stream); },
       [&](Rank& r) { return HcclBarrier(r.comm, r.stream); },
-      [&](Rank& r) { return r.rank == 0 ? HcclSend(in.at(r), 3, type, 1, r.comm, r.stream) : HcclRecv(out.at(r), 3, type, 0, r.comm, r.stream); },
       [&](Rank& r) {
-        HcclSendRecvItem items[] = {{HCCL_SEND, in.at(r), 2, type, 1 - r.rank}, {HCCL_RECV, out.at(r), 2, type, 1 - r.rank}};
+        return r.rank == 0 ? HcclSend(in.at(r), 3, type, 1, r.comm, r.stream)
+                           : HcclRecv(out.at(r), 3, type, 0, r.comm, r.stream);
+      },
+      [&](Rank& r) {
+        HcclSendRecvItem items[] = {{HCCL_SEND, in.at(r), 2, type, 1 - r.rank},
+                                    {HCCL_RECV, out.at(r), 2, type, 1 - r.rank}};
         return HcclBatchSendRecv(items, 2, r.comm, r.stream);
       }};
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -100,7 +110,8 @@ TEST(HcclCapture, HC_081_EveryOperator) {
     };
     set();
     ranks.InLine([&](Rank& r) { EXPECT_OK(calls[i](r)); });
-    const std::vector<int64_t> eager[] = {out.buffers[0].Values(), in.buffers[1].Values(), out.buffers[1].Values(), in.buffers[0].Values()};
+    const std::vector<int64_t> eager[] = {out.buffers[0].Values(), in.buffers[1].Values(), out.buffers[1].Values(),
+                                          in.buffers[0].Values()};
     std::vector<aclmdlRI> models;
     for (Rank& r : ranks) {
       r.Use();
@@ -123,10 +134,11 @@ TEST(HcclCapture, HC_082_HC_083_HC_085_GraphsAndEagerCallsPairUp) {
   Data data(ranks, 16);
   ranks[0].Use();
   std::vector<aclmdlRI> models;
-  for (int i = 0; i < 3; ++i) models.push_back(Capture(ranks[0], [&] {
-    EXPECT_OK(Sum(ranks[0], data));
-    EXPECT_OK(Sum(ranks[0], data));
-  }));
+  for (int i = 0; i < 3; ++i)
+    models.push_back(Capture(ranks[0], [&] {
+      EXPECT_OK(Sum(ranks[0], data));
+      EXPECT_OK(Sum(ranks[0], data));
+    }));
   for (int step = 0; step < 100; ++step) {
     data.Set(1);
     ranks.InLine([&](Rank& r) {

@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Communicators, groups, refusals and failures of ranks in one process.
+// Tests carry the items of the specification.
+#include <chrono>
+#include <set>
+
+#include "ranks.h"
+
+namespace {
+
+using namespace reprise::testing;
+using Clock = std::chrono::steady_clock;
+
+TEST(Hccl, HC_010_HC_016_HC_022_TokensBringThreadsTogether) {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  std::set<std::string> names;
+  for (int round = 0; round < 3; ++round) {
+    HcclRootInfo token;
+    OK(HcclGetRootInfo(&token));
+    std::vector<HcclComm> comms(4);
+    std::vector<std::string> seen(4);
+    std::vector<std::thread> threads;
+    for (uint32_t r = 0; r < 4; ++r) {
+      threads.emplace_back([&, r] {
+        EXPECT_EQ(0, aclrtSetDevice(static_cast<int>(r)));
+        EXPECT_OK(HcclCommInitRootInfo(4, &token, r, &comms[r]));
+        uint32_t rank = 99;
+        uint32_t size = 0;
+        EXPECT_OK(HcclGetRankId(comms[r], &rank));
+        EXPECT_OK(HcclGetRankSize(comms[r], &size));
+        EXPECT_EQ(r, rank);
+        EXPECT_EQ(4u, size);
+        char name[128];
+        EXPECT_OK(HcclGetCommName(comms[r], name));
+        seen[r] = name;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(4u, std::set<HcclComm>(comms.begin(), comms.end()).size());
+    for (const std::string& name : seen) EXPECT_EQ(seen[0], name);
+    EXPECT_TRUE(names.insert(seen[0]).second) << seen[0];
+    EXPECT_LT(seen[0].size(), 128u);
+    HcclComm found = nullptr;
+    EXPECT_OK(HcclCommGetHandleWithName(seen[0].c_str(), &found));  // HC-023
+    EXPECT_EQ(comms[0], found);
+    HcclComm again = nullptr;
+    EXPECT_EQ(HCCL_E_PARA, HcclCommInitRootInfo(4, &token, 0, &again));  // used already
+    for (HcclComm comm : comms) EXPECT_OK(HcclCommDestroy(comm));
+    EXPECT_EQ(HCCL_E_PARA, HcclCommDestroy(comms[0]));  // HC-035
+    EXPECT_EQ(HCCL_E_PARA, HcclCommGetHandleWithName(seen[0].c_str(), &found));
+  }
+  EXPECT_OK(HcclCommDestroy(nullptr));
+  int foreign = 0;
+  EXPECT_EQ(HCCL_E_PARA, HcclCommDestroy(&foreign));
+}
+
+TEST(Hccl, HC_011_HC_012_OneRankAndBadArguments) {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  HcclRootInfo token;
+  OK(HcclGetRootInfo(&token));
+  HcclComm comm = nullptr;
+  EXPECT_EQ(HCCL_E_PTR, HcclGetRootInfo(nullptr));
+  EXPECT_EQ(HCCL_E_PARA, HcclCommInitRootInfo(0, &token, 0, &comm));
+  EXPECT_EQ(HCCL_E_PARA, HcclCommInitRootInfo(2, &token, 2, &comm));
+  EXPECT_EQ(HCCL_E_PTR, HcclCommInitRootInfo(1, nullptr, 0, &comm));
+  EXPECT_EQ(HCCL_E_PTR, HcclCommInitRootInfo(1, &token, 0, nullptr));
+  HcclRootInfo broken{};
+  EXPECT_EQ(HCCL_E_PARA, HcclCommInitRootInfo(1, &broken, 0, &comm));
+  OK(HcclCommInitRootInfo(1, &token, 0, &comm));
+  EXPECT_OK(HcclCommDestroy(comm));
+}
+
+TEST(Hccl, HC_014_HC_015_RanksThatDoNotFit) {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  for (const bool same_rank : {true, false}) {
+    HcclRootInfo token;
+    OK(HcclGetRootInfo(&token));
+    std::vector<std::thread> threads;
+    std::vector<std::string> messages(2);
+    for (uint32_t i = 0; i < 2; ++i) {
+      threads.emplace_back([&, i] {
+        EXPECT_EQ(0, aclrtSetDevice(static_cast<int>(i)));
+        HcclComm comm = nullptr;
+        EXPECT_EQ(HCCL_E_PARA, HcclCommInitRootInfo(same_rank ? 3 : 3 + i, &token, same_rank ? 1 : i, &comm));
+        messages[i] = Message();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& message : messages) EXPECT_NE(std::string::npos, message.find("EI0014")) << message;
+  }
+}
+
+TEST(Hccl, HC_018_to_HC_021_Configurations) {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  HcclCommConfig config;
+  const auto create = [&](HcclComm* comm) {
+    HcclRootInfo token;
+    EXPECT_OK(HcclGetRootInfo(&token));
+    return HcclCommInitRootInfoConfig(1, &token, 0, &config, comm);
+  };
+  const auto with_size = [&](uint64_t size) { std::memcpy(config.reserved, &size, sizeof size); };
+  HcclComm comm = nullptr;
+  HcclCommConfigInit(nullptr);
+  for (const uint64_t size : {32u, 2232u, 2240u, 2248u, 4096u}) {
+    std::vector<char> bytes(4096);
+    HcclCommConfigInit(&config);
+    with_size(size);
+    std::memcpy(bytes.data(), &config, sizeof config);
+    HcclRootInfo token;
+    OK(HcclGetRootInfo(&token));
+    OK(HcclCommInitRootInfoConfig(1, &token, 0, reinterpret_cast<HcclCommConfig*>(bytes.data()), &comm)) << size;
+    EXPECT_OK(HcclCommDestroy(comm));
+  }
+  HcclCommConfigInit(&config);
+  std::strcpy(config.hcclCommName, "named");
+  OK(create(&comm));
+  char name[128];
+  EXPECT_OK(HcclGetCommName(comm, name));
+  EXPECT_STREQ("named", name);
+  HcclComm second = nullptr;
+  EXPECT_EQ(HCCL_E_PARA, create(&second));
+  EXPECT_OK(HcclCommDestroy(comm));
+  OK(create(&comm));
+  EXPECT_OK(HcclCommDestroy(comm));
+  const auto bad = [&](const char* what, const std::function<void()>& change) {
+    HcclCommConfigInit(&config);
+    change();
+    EXPECT_EQ(HCCL_E_PARA, create(&comm)) << what;
+  };
+  bad("magic", [&] { config.reserved[8] = 0; });
+  bad("size", [&] { with_size(31); });
+  bad("name", [&] { std::memset(config.hcclCommName, 'x', sizeof config.hcclCommName); });
+  bad("buffer", [&] { config.hcclBufferSize = 0; });
+  bad("mode", [&] { config.hcclOpExpansionMode = 7; });
+  // Ranks that differ.
+  HcclRootInfo token;
+  OK(HcclGetRootInfo(&token));
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] {
+      EXPECT_EQ(0, aclrtSetDevice(static_cast<int>(i)));
+      HcclCommConfig own;
+      HcclCommConfigInit(&own);
+      own.hcclBufferSize = 100 + i;
+      HcclComm made = nullptr;
+      EXPECT_EQ(HCCL_E_PARA, HcclCommInitRootInfoConfig(2, &token, i, &own, &made));
+      EXPECT_NE(std::string::npos, Message().find("hcclBufferSize differs between ranks: 10")) << Message();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Hccl, HC_024_InitAll) {
+  ASSERT_EQ(0, aclrtSetDevice(2));
+  int32_t devices[] = {3, 1};
+  HcclComm comms[2];
+  OK(HcclCommInitAll(2, devices, comms));
+  int32_t current = -1;
+  EXPECT_EQ(0, aclrtGetDevice(&current));
+  EXPECT_EQ(2, current);
+  uint32_t rank = 9;
+  EXPECT_OK(HcclGetRankId(comms[1], &rank));
+  EXPECT_EQ(1u, rank);
+  for (HcclComm comm : comms) EXPECT_OK(HcclCommDestroy(comm));
+  int32_t twice[] = {1, 1};
+  int32_t wrong[] = {0, 77};
+  EXPECT_EQ(HCCL_E_PARA, HcclCommInitAll(2, twice, comms));
+  EXPECT_EQ(HCCL_E_PARA, HcclCommInitAll(2, wrong, comms));
+  EXPECT_EQ(HCCL_E_PARA, HcclCommInitAll(0, devices, comms));
+  EXPECT_EQ(HCCL_E_PTR, HcclCommInitAll(2, nullptr, comms));
+}
+
+TEST(Hccl, HC_026_OneThreadCreatesAllRanksInAGroup) {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  HcclRootInfo token;
+  OK(HcclGetRootInfo(&token));
+  HcclComm comms[3] = {};
+  OK(HcclGroupStart());
+  bool in_group = false;
+  EXPECT_OK(HcclGroupStatusGet(&in_group));
+  EXPECT_TRUE(in_group);
+  for (uint32_t r = 0; r < 3; ++r) {
+    ASSERT_EQ(0, aclrtSetDevice(static_cast<int>(r)));
+    OK(HcclCommInitRootInfo(3, &token, r, &comms[r]));
+  }
+  OK(HcclGroupEnd());
+  for (HcclComm comm : comms) {
+    ASSERT_NE(nullptr, comm);
+    EXPECT_OK(HcclCommDestroy(comm));
+  }
+  EXPECT_EQ(HCCL_E_NOT_SUPPORT, HcclGroupEnd());  // HC-066
+}
+
+TEST(Hccl, HC_031_to_HC_034_PartsOfAGroup) {
+  Ranks ranks(4);
+  HcclComm parts[4] = {};
+  uint32_t members[] = {0, 2};
+  ranks.InThreads([&](Rank& r) {
+    HcclCommConfig config;
+    HcclCommConfigInit(&config);
+    if (r.rank % 2 != 0) {
+      EXPECT_OK(HcclCreateSubCommConfig(&r.comm, 0, nullptr, 0xFFFFFFFF, 0, &config, &parts[r.rank]));
+      EXPECT_EQ(nullptr, parts[r.rank]);
+      return;
+    }
+    EXPECT_OK(HcclCreateSubCommConfig(&r.comm, 2, members, 5, r.rank / 2, &config, &parts[r.rank]));
+    uint32_t rank = 9;
+    EXPECT_OK(HcclGetRankId(parts[r.rank], &rank));
+    EXPECT_EQ(r.rank / 2, rank);
+    char name[128];
+    char parent[128];
+    EXPECT_OK(HcclGetCommName(parts[r.rank], name));
+    EXPECT_OK(HcclGetCommName(r.comm, parent));
+    EXPECT_EQ(std::string(parent) + "_sub_5", name);
+    HcclComm second = nullptr;
+    EXPECT_EQ(HCCL_E_PARA, HcclCreateSubCommConfig(&r.comm, 2, members, 5, r.rank / 2, &config, &second));
+  });
+  HcclCommConfig config;
+  HcclCommConfigInit(&config);
+  HcclComm comm = ranks[0].comm;
+  HcclComm made = nullptr;
+  uint32_t unsorted[] = {2, 0};
+  EXPECT_EQ(HCCL_E_PARA, HcclCreateSubCommConfig(&comm, 2, nullptr, 5, 0, &config, &made));
+  EXPECT_EQ(HCCL_E_PARA, HcclCreateSubCommConfig(&comm, 2, members, 0xFFFFFFFF, 0, &config, &made));
+  EXPECT_EQ(HCCL_E_PARA, HcclCreateSubCommConfig(&comm, 0, members, 6, 0, &config, &made));
+  EXPECT_EQ(HCCL_E_PARA, HcclCreateSubCommConfig(&comm, 2, members, 6, 2, &config, &made));
+  EXPECT_EQ(HCCL_E_PARA, HcclCreateSubCommConfig(&comm, 2, unsorted, 6, 1, &config, &made));
+  EXPECT_EQ(HCCL_E_PARA, HcclCreateSubCommConfig(&comm, 2, members, 6, 1, &config, &made));
+  EXPECT_EQ(HCCL_E_PTR, HcclCreateSubCommConfig(&comm, 2, members, 6, 0, nullptr, &made));
+  // The part works, also when the whole is gone.
+  for (Rank& r : ranks) EXPECT_OK(HcclCommDestroy(std::exchange(r.comm, nullptr)));
+  std::vector<Buffer<int32_t>> data;
+  for (Rank& r : ranks) {
+    r.Use();
+    data.emplace_back(1);
+    data.back()[0] = static_cast<int32_t>(r.rank) + 1;
+  }
+  ranks.InLine([&](Rank& r) {
+    if (r.rank % 2 != 0) return;
+    int32_t* const at = data[r.rank].data();
+    EXPECT_OK(HcclAllReduce(at, at, 1, HCCL_DATA_TYPE_INT32, HCCL_REDUCE_SUM, parts[r.rank], r.stream));
+  });
+  EXPECT_EQ(4, data[0][0]);
+  EXPECT_EQ(4, data[2][0]);
+  for (HcclComm part : parts) EXPECT_OK(HcclCommDestroy(part));
+}
+
+TEST(Hccl, HC_050_to_HC_056_WrongCalls) {
+  Ranks ranks(2);
+  Rank& r = ranks[0];
+  r.Use();
+  Buffer<float> a(64);
+  Buffer<float> b(64);
+  const auto f32 = HCCL_DATA_TYPE_FP32;
+  const auto reduce = [&](void* s, void* d, uint64_t n, int type, int op, HcclComm c, aclrtStream stream) {
+    return HcclAllReduce(s, d, n, static_cast<HcclDataType>(type), static_cast<HcclReduceOp>(op), c, stream);
+  };
+  EXPECT_OK(reduce(nullptr, nullptr, 0, f32, 0, nullptr, nullptr));
+  EXPECT_EQ(HCCL_E_PARA, reduce(a.data(), b.data(), 0x800000000, f32, 0, r.comm, r.stream));
+  EXPECT_EQ(HCCL_E_PTR, reduce(a.data(), b.data(), 1, f32, 0, r.comm, nullptr));
+  EXPECT_EQ(HCCL_E_PTR, reduce(a.data(), b.data(), 1, f32, 0, nullptr, r.stream));
+  EXPECT_EQ(HCCL_E_PTR, reduce(nullptr, b.data(), 1, f32, 0, r.comm, r.stream));
+  EXPECT_EQ(HCCL_E_PTR, reduce(a.data(), nullptr, 1, f32, 0, r.comm, r.stream));
+  EXPECT_EQ(HCCL_E_PARA, reduce(a.data(), b.data(), 1, f32, 0, &ranks, r.stream));
+  for (const int type : {12, 13, 14, 17, 255})
+    EXPECT_EQ(HCCL_E_NOT_SUPPORT, reduce(a.data(), b.data(), 1, type, 0, r.comm, r.stream));
+  for (const int op : {4, 255}) EXPECT_EQ(HCCL_E_NOT_SUPPORT, reduce(a.data(), b.data(), 1, f32, op, r.comm, r.stream));
+  EXPECT_EQ(HCCL_E_PARA, HcclBroadcast(a.data(), 1, f32, 2, r.comm, r.stream));
+  EXPECT_EQ(HCCL_E_PARA, HcclSend(a.data(), 1, f32, 2, r.comm, r.stream));
+  EXPECT_EQ(HCCL_E_NOT_SUPPORT, HcclSend(a.data(), 1, f32, 0, r.comm, r.stream));
+  EXPECT_EQ(HCCL_E_PARA, HcclAlltoAll(a.data(), 1, f32, b.data(), 2, f32, r.comm, r.stream));
+  EXPECT_EQ(HCCL_E_PARA, HcclAlltoAll(a.data(), 1, f32, b.data(), 1, HCCL_DATA_TYPE_INT32, r.comm, r.stream));
+  EXPECT_EQ(HCCL_E_PARA, HcclAlltoAll(a.data(), 1, f32, a.data(), 1, f32, r.comm, r.stream));
+  EXPECT_EQ(HCCL_E_PTR, HcclScatter(nullptr, b.data(), 1, f32, 0, r.comm, r.stream));
+  float plain[4] = {};
+  EXPECT_EQ(HCCL_E_PARA, reduce(plain, b.data(), 1, f32, 0, r.comm, r.stream));
+  EXPECT_NE(std::string::npos, Message().find("sendBuf")) << Message();
+  EXPECT_EQ(HCCL_E_PARA, reduce(reinterpret_cast<char*>(a.data()) + 1, b.data(), 1, f32, 0, r.comm, r.stream));
+  EXPECT_EQ(HCCL_E_PARA, reduce(a.data(), b.data(), uint64_t{1} << 30, f32, 0, r.comm, r.stream));
+  EXPECT_EQ(HCCL_E_PARA, HcclBroadcast(a.data(), 1, f32, 0, r.comm, ranks[1].stream));  // of another device
+  HcclResult error = HCCL_E_INTERNAL;
+  EXPECT_OK(HcclGetCommAsyncError(r.comm, &error));
+  EXPECT_EQ(HCCL_SUCCESS, error);  // refusals leave nothing behind
+}
+
+TEST(Hccl, HC_065_HC_067_HC_068_GroupsOfOperators) {
+  Ranks ranks(2);
+  Ranks others(2);
+  std::vector<Buffer<int32_t>> data;
+  std::vector<Buffer<int32_t>> more;
+  for (Rank& r : ranks) {
+    r.Use();
+    data.emplace_back(4);
+    more.emplace_back(4);
+    data.back().Fill([](size_t) { return 1; });
+    more.back().Fill([](size_t) { return 1; });
+  }
+  ranks.InLine([&](Rank& r) {
+    int32_t* const at = data[r.rank].data();
+    EXPECT_OK(HcclGroupStart());
+    EXPECT_OK(HcclGroupStart());
+    EXPECT_OK(HcclAllReduce(at, at, 4, HCCL_DATA_TYPE_INT32, HCCL_REDUCE_SUM, r.comm, r.stream));
+    EXPECT_OK(HcclGroupEnd());
+    EXPECT_OK(HcclAllReduce(at, at, 4, HCCL_DATA_TYPE_INT32, HCCL_REDUCE_SUM, r.comm, r.stream));
+    EXPECT_OK(HcclGroupEnd());
+  });
+  EXPECT_EQ(4, data[0][0]);
+  EXPECT_EQ(4, data[1][3]);
+  ranks.InLine([&](Rank& r) {
+    int32_t* const at = data[r.rank].data();
+    int32_t* const there = more[r.rank].data();
+    EXPECT_OK(HcclGroupStart());
+    EXPECT_OK(HcclAllReduce(there, there, 4, HCCL_DATA_TYPE_INT32, HCCL_REDUCE_SUM, others[r.rank].comm, r.stream));
+    EXPECT_EQ(HCCL_E_PARA, HcclBroadcast(at, 4, HCCL_DATA_TYPE_INT32, 7, r.comm, r.stream));
+    EXPECT_OK(HcclAllReduce(at, at, 4, HCCL_DATA_TYPE_INT32, HCCL_REDUCE_SUM, r.comm, r.stream));
+    EXPECT_EQ(HCCL_E_PARA, HcclGroupEnd());
+  });
+  EXPECT_EQ(4, data[0][0]);
+  EXPECT_EQ(2, more[1][0]);
+  EXPECT_OK(HcclGroupStart());
+  HcclSendRecvItem item = {HCCL_SEND, data[0].data(), 1, HCCL_DATA_TYPE_INT32, 1};
+  EXPECT_EQ(HCCL_E_NOT_SUPPORT, HcclBatchSendRecv(&item, 1, ranks[0].comm, ranks[0].stream));
+  EXPECT_EQ(HCCL_E_NOT_SUPPORT, HcclGroupEnd());
+}
+
+TEST(Hccl, HC_100_HC_107_HF_02_HF_05_MismatchesFailEverywhere) {
+  struct Case {
+    const char* field;
+    std::function<HcclResult(Rank&, Buffer<float>&, bool)> call;
+  };
+  const auto reduce = [](Rank& r, Buffer<float>& b, uint64_t count, HcclDataType type, HcclReduceOp op) {
+    return HcclAllReduce(b.data(), b.data(), count, type, op, r.comm, r.stream);
+  };
+  const Case cases[] = {
+      {"count", [&](Rank& r, Buffer<float>& b,
+                    bool odd) { return reduce(r, b, odd ? 3 : 4, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM); }},
+      {"dataType",
+       [&](Rank& r, Buffer<float>& b, bool odd) {
+         return reduce(r, b, 4, odd ? HCCL_DATA_TYPE_INT32 : HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM);
+       }},
+      {"op", [&](Rank& r, Buffer<float>& b,
+                 bool odd) { return reduce(r, b, 4, HCCL_DATA_TYPE_FP32, odd ? HCCL_REDUCE_MAX : HCCL_REDUCE_SUM); }},
+      {"root",
+       [&](Rank& r, Buffer<float>& b, bool odd) {
+         return HcclBroadcast(b.data(), 4, HCCL_DATA_TYPE_FP32, odd ? 1 : 0, r.comm, r.stream);
+       }},
+      {"order", [&](Rank& r, Buffer<float>& b, bool odd) {
+         return odd ? HcclBroadcast(b.data(), 4, HCCL_DATA_TYPE_FP32, 0, r.comm, r.stream)
+                    : reduce(r, b, 4, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM);
+       }}};
+  for (const Case& test : cases) {
+    SCOPED_TRACE(test.field);
+    Ranks ranks(4);
+    std::vector<Buffer<float>> buffers;
+    for (Rank& r : ranks) {
+      r.Use();
+      buffers.emplace_back(8);
+      EXPECT_OK(test.call(r, buffers.back(), r.rank == 2));
+    }
+    for (Rank& r : ranks) {
+      r.Use();
+      EXPECT_EQ(507049, aclrtSynchronizeStreamWithTimeout(r.stream, 60000));
+      const std::string message = Message();
+      EXPECT_NE(std::string::npos, message.find("EI0005")) << message;
+      EXPECT_NE(std::string::npos,
+                message.find("The arguments for collective communication are inconsistent between ranks"));
+      EXPECT_NE(std::string::npos, message.find("rank 2: ")) << message;
+      EXPECT_NE(std::string::npos, message.find("rank 0, 1, 3: ")) << message;
+      EXPECT_NE(std::string::npos, message.find(test.field)) << message;
+      HcclResult error = HCCL_SUCCESS;
+      EXPECT_OK(HcclGetCommAsyncError(r.comm, &error));
+      EXPECT_EQ(HCCL_E_PARA, error);
+      EXPECT_EQ(HCCL_E_REMOTE, test.call(r, buffers[r.rank], false));
+      EXPECT_EQ(0, aclrtSynchronizeStream(r.stream));  // the error was told once
+    }
+  }
+}
+
+TEST(Hccl, HC_101_PairsOfCountsAreCompared) {
+  Ranks ranks(2);
+  std::vector<Buffer<int32_t>> buffers;
+  for (Rank& r : ranks) {
+    r.Use();
+    buffers.emplace_back(64);
+    const uint64_t send[] = {1, 2};
+    const uint64_t receive[] = {r.rank == 0 ? 1u : 3u, r.rank == 0 ? 1u : 2u};
+    const uint64_t offsets[] = {0, 8};
+    EXPECT_OK(HcclAlltoAllV(buffers.back().data(), send, offsets, HCCL_DATA_TYPE_INT32, buffers.back().data() + 32,
+                            receive, offsets, HCCL_DATA_TYPE_INT32, r.comm, r.stream));
+  }
+  for (Rank& r : ranks) {
+    r.Use();
+    EXPECT_EQ(507049, aclrtSynchronizeStreamWithTimeout(r.stream, 60000));
+    EXPECT_NE(std::string::npos, Message().find("rank 0 sends 2 elements to rank 1, which receives 3 from it"))
+        << Message();
+  }
+}
+
+TEST(Hccl, HC_103_HF_04_ARankThatNeverComes) {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  HcclCommConfig config;
+  HcclCommConfigInit(&config);
+  config.hcclExecTimeOut = 1;
+  HcclRootInfo token;
+  OK(HcclGetRootInfo(&token));
+  HcclComm comms[2];
+  OK(HcclGroupStart());
+  for (uint32_t i = 0; i < 2; ++i) OK(HcclCommInitRootInfoConfig(2, &token, i, &config, &comms[i]));  // of one device
+  OK(HcclGroupEnd());
+  aclrtStream stream = nullptr;
+  OK(aclrtCreateStream(&stream));
+  Buffer<float> data(4);
+  const auto begin = Clock::now();
+  OK(HcclAllReduce(data.data(), data.data(), 4, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM, comms[0], stream));
+  EXPECT_EQ(507048, aclrtSynchronizeStreamWithTimeout(stream, 60000));
+  EXPECT_GE(Clock::now() - begin, std::chrono::milliseconds(900));
+  const std::string message = Message();
+  EXPECT_NE(std::string::npos, message.find("EI0002")) << message;
+  EXPECT_NE(std::string::npos, message.find("did not come: rank 1")) << message;
+  HcclResult error = HCCL_SUCCESS;
+  EXPECT_OK(HcclGetCommAsyncError(comms[0], &error));
+  EXPECT_EQ(HCCL_E_TIMEOUT, error);
+  for (HcclComm comm : comms) EXPECT_OK(HcclCommDestroy(comm));  // HF-03
+  EXPECT_EQ(0, aclrtDestroyStream(stream));
+}
+
+TEST(Hccl, HC_036_DestroyWhileItWaits) {
+  Ranks ranks(2);
+  std::vector<Buffer<float>> data;
+  for (Rank& r : ranks) {
+    r.Use();
+    data.emplace_back(4);
+  }
+  ranks[0].Use();
+  OK(HcclAllReduce(data[0].data(), data[0].data(), 4, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM, ranks[0].comm,
+                   ranks[0].stream));
+  OK(HcclCommDestroy(std::exchange(ranks[0].comm, nullptr)));
+  EXPECT_EQ(507057, aclrtSynchronizeStreamWithTimeout(ranks[0].stream, 60000));
+  ranks[1].Use();
+  const HcclResult late = HcclAllReduce(data[1].data(), data[1].data(), 4, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM,
+                                        ranks[1].comm, ranks[1].stream);
+  EXPECT_OK(late);
+  // What rank 0 had published before it went is enough for rank 1, or it learns that rank 0 has gone.
+  const int code = aclrtSynchronizeStreamWithTimeout(ranks[1].stream, 60000);
+  EXPECT_TRUE(code == 507057) << code;
+  EXPECT_NE(std::string::npos, Message().find("destroyed")) << Message();
+}
+
+TEST(Hccl, HC_074_HC_075_HC_076_SettingsSuspensionCallbacks) {
+  for (const int32_t value : {1, 2, 0}) {
+    EXPECT_OK(HcclSetConfig(HCCL_DETERMINISTIC, HcclConfigValue{value}));
+    HcclConfigValue read{-1};
+    EXPECT_OK(HcclGetConfig(HCCL_DETERMINISTIC, &read));
+    EXPECT_EQ(value, read.value);
+  }
+  EXPECT_EQ(HCCL_E_PARA, HcclSetConfig(HCCL_DETERMINISTIC, HcclConfigValue{3}));
+  static std::vector<int> phases;
+  phases.clear();
+  EXPECT_OK(HcclCommRegCommStateCallback(
+      "test",
+      [](HcclComm, HcclCommStatePhase phase, void*) -> HcclResult {
+        phases.push_back(phase);
+        return HCCL_SUCCESS;
+      },
+      nullptr));
+  {
+    Ranks ranks(2);
+    std::vector<Buffer<float>> data;
+    char name[128];
+    EXPECT_OK(HcclGetCommName(ranks[0].comm, name));
+    for (Rank& r : ranks) {
+      r.Use();
+      data.emplace_back(4);
+      data.back().Fill([](size_t) { return 1.0f; });
+      EXPECT_OK(HcclCommSuspend(r.comm));
+      EXPECT_EQ(HCCL_E_SUSPENDING, HcclBroadcast(data.back().data(), 1, HCCL_DATA_TYPE_FP32, 0, r.comm, r.stream));
+    }
+    HcclCommStatus status = HCCL_COMM_STATUS_READY;
+    EXPECT_OK(HcclCommGetStatus(name, &status));
+    EXPECT_EQ(HCCL_COMM_STATUS_SUSPENDING, status);
+    for (Rank& r : ranks) EXPECT_OK(HcclCommResume(r.comm));
+    EXPECT_OK(HcclCommGetStatus(name, &status));
+    EXPECT_EQ(HCCL_COMM_STATUS_READY, status);
+    ranks.InLine([&](Rank& r) {
+      EXPECT_OK(HcclAllReduce(data[r.rank].data(), data[r.rank].data(), 4, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM, r.comm,
+                              r.stream));
+    });
+    EXPECT_EQ(2.0f, data[1][3]);
+  }
+  EXPECT_EQ((std::vector<int>{2, 3, 2, 3, 0, 1, 0, 1}), phases);
+  EXPECT_OK(HcclCommRegCommStateCallback("test", nullptr, nullptr));
+}
+
+TEST(Hccl, HC_007_HC_008_TextsAndCapabilities) {
+  EXPECT_GT(HcclGetCommConfigCapability(), static_cast<uint32_t>(HCCL_COMM_CONFIG_BUFFER_NAME));
+  std::set<std::string> texts;
+  for (int code = 0; code <= 24; ++code) texts.insert(HcclGetErrorString(static_cast<HcclResult>(code)));
+  EXPECT_EQ(25u, texts.size());
+  for (const int code : {-1, 25, 999}) EXPECT_STREQ("unknown error", HcclGetErrorString(static_cast<HcclResult>(code)));
+}
+
+TEST(Hccl, HC_077_HC_078_MemoryOfCommunicators) {
+  Ranks ranks(2);
+  const HcclComm comm = ranks[0].comm;
+  ranks[0].Use();
+  void* range = nullptr;
+  constexpr size_t kBytes = size_t{4} << 20;
+  OK(aclrtReserveMemAddress(&range, kBytes, 0, nullptr, 0));
+  EXPECT_EQ(HCCL_E_PARA, HcclCommSetMemoryRange(comm, range, kBytes, 1, 0));
+  EXPECT_OK(HcclCommSetMemoryRange(comm, range, kBytes, 0, 0));
+  EXPECT_EQ(HCCL_E_PARA, HcclCommSetMemoryRange(comm, static_cast<char*>(range) + 4096, 4096, 0, 0));
+  void* const half = static_cast<char*>(range) + kBytes / 2;
+  EXPECT_OK(HcclCommActivateCommMemory(comm, half, kBytes / 2, 0, range, 0));
+  EXPECT_EQ(HCCL_E_PARA, HcclCommActivateCommMemory(comm, half, 4096, 0, range, 0));
+  EXPECT_EQ(HCCL_E_PARA, HcclCommActivateCommMemory(comm, half, kBytes, 0, range, 0));
+  EXPECT_EQ(HCCL_E_PARA, HcclCommUnsetMemoryRange(comm, range));
+  EXPECT_EQ(HCCL_E_NOT_FOUND, HcclCommDeactivateCommMemory(comm, range));
+  EXPECT_OK(HcclCommDeactivateCommMemory(comm, half));
+  EXPECT_OK(HcclCommUnsetMemoryRange(comm, range));
+  EXPECT_EQ(HCCL_E_NOT_FOUND, HcclCommUnsetMemoryRange(comm, range));
+  EXPECT_EQ(0, aclrtReleaseMemAddress(range));
+  std::vector<Buffer<int32_t>> data;
+  for (Rank& r : ranks) {
+    r.Use();
+    data.emplace_back(1000);
+    data.back()[7] = static_cast<int32_t>(r.rank) + 40;
+  }
+  void* window = nullptr;
+  EXPECT_OK(HcclCommRegister(comm, data[0].data(), 4000, &window, 0));
+  uint32_t peers[] = {1};
+  EXPECT_OK(HcclCommExchangeMem(comm, window, peers, 1));
+  EXPECT_OK(HcclCommDeregister(comm, window));
+  EXPECT_EQ(HCCL_E_NOT_FOUND, HcclCommDeregister(comm, window));
+  for (const bool fits : {true, false}) {
+    ranks.InThreads([&](Rank& r) {
+      HcclCommSymWindow symmetric = nullptr;
+      const HcclResult result =
+          HcclCommSymWinRegister(r.comm, data[r.rank].data(), fits ? 4000 : 1000 + 4 * r.rank, &symmetric, 1);
+      EXPECT_EQ(fits ? HCCL_SUCCESS : HCCL_E_PARA, result) << Message();
+      if (!fits) return;
+      void* peer = nullptr;
+      EXPECT_OK(HcclSymWinGetPeerPointer(symmetric, 28, 1 - r.rank, &peer));
+      EXPECT_EQ(static_cast<int32_t>(1 - r.rank) + 40, *static_cast<int32_t*>(peer));
+      HcclCommSymWindow found = nullptr;
+      size_t offset = 0;
+      EXPECT_OK(HcclCommSymWinGet(r.comm, &data[r.rank][5], 8, &found, &offset));
+      EXPECT_EQ(symmetric, found);
+      EXPECT_EQ(20u, offset);
+      EXPECT_OK(HcclCommSymWinDeregister(symmetric));
+    });
+  }
+  void* memory = nullptr;
+  EXPECT_EQ(1, HcommMemAlloc(&memory, 0));
+  EXPECT_EQ(2, HcommMemAlloc(nullptr, 8));
+  EXPECT_EQ(0, HcommMemAlloc(&memory, 8));
+  EXPECT_EQ(0, HcommMemFree(memory));
+}
+
+}  // namespace
