@@ -136,7 +136,7 @@ tidy() {
 
 check "clang-format" format
 check "layers: #include lines" scripts/check_layers.py
-for generator in gen_headers gen_ops gen_graph_ops gen_op_protos gen_refusals gen_docs; do
+for generator in gen_headers gen_ops gen_graph_ops gen_op_protos gen_refusals gen_torchair gen_docs; do
   if $fix; then
     check "$generator" "scripts/$generator.py"
   else

@@ -307,7 +307,7 @@ def has_steps(type):
 def test_every_type_with_steps_has_a_case():
     types = {type for type, family in graph_ops.FAMILIES.items() if family in FAMILIES and has_steps(type)}
     tested = set(CHECKS) | {key.partition("/")[0] for key in graph_ops_borrowed.BORROWED} | BY_OTHER_TESTS
-    assert not types - tested - set(test_graph_ops_c.CASES)
+    assert not types - tested - set(test_graph_ops_c.CASES) - {"FormatAndPrint"}  # printed texts, there
     assert not tested - types - {"FFT", "FFT2D"}
 
 

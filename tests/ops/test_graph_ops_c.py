@@ -314,7 +314,7 @@ def test_printed_texts():
     assert printed([row[:7].bfloat16()], summarize=-1) == "[0 0.25 0.5 0.75 1 1.25 1.5]\n"
     assert printed([torch.arange(24, dtype=i32).reshape(4, 3, 2)], summarize=1) == (
         "[[[0 1]\n ...\n [4 5]]\n ...\n [[18 19]\n ...\n [22 23]]]\n")
-    assert printed([torch.tensor([True, False]), torch.empty(0, 2), torch.tensor([math.inf, math.nan, 1 / 3, 1e20])],
+    assert printed([torch.tensor([True, False]), torch.empty(0, 2), torch.tensor([math.inf, math.nan, 1 / 3, 1e20], dtype=f64)],
                    template="%s %s %s") == "[1 0] [] [inf nan 0.333333333 100000000000000000000]\n"
     for attributes, word in (({"template": "%s %s"}, "2 times"), ({"summarize": 0}, "summarize")):
         with pytest.raises(AclError, match=word):

@@ -7,8 +7,15 @@ import gc
 import pytest
 
 
+def pytest_collection_finish():
+    # What PyTorch has made by now stays; looking through it would take most of the time of each collection.
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
-def nothing_compiled_before():
+def nothing_compiled_before(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # compilations leave fusion_result.json in the working folder
     import torch
     import torch_npu  # noqa: F401
 

@@ -297,6 +297,36 @@ def test_TA_149_dumps(tmp_path):
             compiled(lambda x: x + 1, debug__graph_dump__type=kind)(rand(4))
 
 
+def test_TA_177_178_dumps_of_tensors(tmp_path):
+    for stage in ("original", "optimized"):
+        torch._dynamo.reset()
+        options = {"dump_tensor_data": True, "data_dump_stage": stage, "data_dump_dir": str(tmp_path)}
+        with graphs() as found:
+            f = torch.compile(lambda x: torch.relu(x * 2) + 1, backend="npugraph_ex", options=options)
+            x = rand(3)
+            torch.testing.assert_close(f(x), torch.relu(x * 2) + 1)
+        torch.npu.synchronize()
+        torch_npu._C._npu_runPendingHostFuncs()
+        saved = sorted(path.name for path in (tmp_path / found[0].name).iterdir())
+        assert len(saved) == 3 and saved[0].startswith("add")
+        torch.testing.assert_close(
+            torch.load(tmp_path / found[0].name / saved[0]), (torch.relu(x * 2) + 1).cpu(), check_device=False
+        )
+    torch._dynamo.reset()
+    made = []
+    optimize = torch.npu.NPUGraph.super_kernel_optimize
+    torch.npu.NPUGraph.super_kernel_optimize = lambda self, *given: made.append(given)
+    try:
+        options = {"dump_tensor_data": True, "data_dump_dir": str(tmp_path), "super_kernel_optimize": True}
+        options["super_kernel_optimize_options"] = {"aggressive_opt_strategies": {}}
+        with log() as lines:
+            f = torch.compile(lambda x: x * 2, backend="npugraph_ex", options=options)
+            f(x), f(x)
+    finally:
+        torch.npu.NPUGraph.super_kernel_optimize = optimize
+    assert made == [({"aggressive_opt_strategies": {}}, None)] and lines.count("tensors are not dumped")
+
+
 def test_TA_170_static_kernels_are_said():
     f = compiled(
         lambda x: x + 1,
@@ -442,3 +472,53 @@ def test_progress(capsys, monkeypatch):
     for size in range(2, 8):
         f(rand(size))
     assert "6 graphs of at most 64" in capsys.readouterr().err
+
+
+def test_inputs_that_begin_empty():
+    f = compiled(lambda x: x + 1, dynamic=True)
+    for size in (0, 3, 0, 3, 5):
+        x = rand(size)
+        torch.testing.assert_close(f(x), x + 1)
+
+
+def test_strict_results(monkeypatch):
+    monkeypatch.setenv("REPRISE_TORCH_STALE", "strict")
+    f = compiled(lambda x: x + 1)
+    x = rand(3)
+    f(x)
+    first = f(x)
+    second = f(x)
+    torch.testing.assert_close(second, x + 1)
+    with pytest.raises(RuntimeError, match="replay 2 of .* replay 3 of"):
+        first.sum()
+    monkeypatch.setenv("REPRISE_TORCH_STALE", "nonsense")
+    torch._dynamo.reset()
+    with pytest.raises(ValueError, match="REPRISE_TORCH_STALE"):
+        compiled(lambda x: x + 1)(x)
+
+
+def test_constants_of_tensors():
+    kept = torch.arange(4.0, device="npu")
+    f = compiled(lambda x: x + torch.tensor([1.0, 2.0, 3.0, 4.0], device="npu") * kept)
+    for _ in range(2):
+        x = rand(4)
+        torch.testing.assert_close(f(x), x + (kept + 1) * kept)
+
+
+def test_captures_that_fail_say_what_to_do():
+    def step(x):
+        torch.ops.torchair_test.waits(x)
+        return x + 1
+
+    library = torch.library.Library("torchair_test", "FRAGMENT")
+    library.define("waits(Tensor x) -> ()")
+    library.impl("waits", lambda x: torch.npu.synchronize(), "PrivateUse1")
+    torch.library.register_fake("torchair_test::waits", lambda x: None, lib=library)
+    torch.fx.node.has_side_effect(torch.ops.torchair_test.waits.default)
+    f = compiled(step)
+    with pytest.raises(RuntimeError) as caught:
+        f(rand(3))
+    assert "force_eager" in caught.value.__notes__[0]
+    g = compiled(lambda x: x * 2)
+    x = rand(3)
+    torch.testing.assert_close(g(x), x * 2)

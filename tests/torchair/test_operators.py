@@ -67,13 +67,13 @@ def indexing(x, i, j, w, v):
     rows = torch.arange(3, device=x.device).unsqueeze(1).expand(3, 2)
     return [F.embedding(i, w), x.index_select(1, j), x.gather(1, rows), x[i], x[:, j], x[i, j], x.scatter(1, rows, x), x.scatter(1, rows, 2.0),
             x.scatter_add(1, rows, x), x.index_add(0, i, v), x.index_copy(0, i[:1], v[:1]), torch.index_put(x, (i, j), v[:, 0], accumulate=True),
-            x.clone().index_put_((None, j[:1]), v[0, 0]), F.one_hot(i, 7)]
+            F.one_hot(i, 7)]
 
 
 def norms(x, w, b):
     image = x.view(2, 3, 2, 2)
     return [F.layer_norm(x, (4,), w, b), F.layer_norm(x, (4,)), F.rms_norm(x, (4,), w), F.group_norm(image, 3),
-            F.batch_norm(image, w[:3], b[:3].abs() + 1, w[:3], b[:3]), F.batch_norm(image.flatten(2), w[:3], b[:3].abs() + 1)]
+            F.batch_norm(image, w[:3] + 1, b[:3].abs() + 1, w[:3], b[:3]), F.batch_norm(image.flatten(2), w[:3], b[:3].abs() + 1)]
 
 
 def windows(x, w, b, t):

@@ -275,18 +275,3 @@ def test_graphs_are_dumped(tmp_path):
     texts = {path.name.split("_graph_")[0]: path.read_text() for path in tmp_path.glob("*.pbtxt")}
     assert {"dynamo_original", "dynamo_optimized"} <= set(texts), texts.keys()
     assert '"Relu"' in texts["dynamo_optimized"]
-
-
-class FusedAttention(nn.Module):
-    def forward(self, q, k, v):
-        return torch.relu(F.scaled_dot_product_attention(q * 2, k, v)) + q
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_fused_attention_becomes_an_operator_of_the_package(dtype):
-    """The package writes, compiles and loads a C++ operator for it: graph/custom_op.h, register/op_impl_registry.h."""
-    model = compiled(FusedAttention())
-    for _ in range(2):
-        q, k, v = (torch.randn(2, 4, 8, 16, dtype=dtype) for _ in range(3))
-        result = model(q.npu(), k.npu(), v.npu())
-        equal(result.float(), FusedAttention()(q.float(), k.float(), v.float()), bound=2e-2)

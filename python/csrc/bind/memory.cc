@@ -412,7 +412,6 @@ void BindStorages(py::module_& module) {
     data.release_context();
     TORCH_CHECK(data.compare_exchange_deleter(&FreeBlock, &c10::detail::deleteNothing));
   });
-  // Storages whose contents another replay has overwritten: whoever asks for their memory gets the message.
   Def(module, "_npu_setStorageError", [](uint64_t storage, std::string message) {
     StorageAt(storage).release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(message));
   });

@@ -18,15 +18,17 @@ bool initialized = false;
 void CheckEngine(ge::Status status, const std::string& what) {
   if (status == ge::SUCCESS) return;
   const ge::AscendString words = ge::GEGetErrorMsgV2();
-  TORCH_CHECK(false, what, " failed (", status, "): ", words.GetLength() > 0 ? words.GetString() : "no reason is known");
+  TORCH_CHECK(false, what, " failed (", status,
+              "): ", words.GetLength() > 0 ? words.GetString() : "no reason is known");
 }
 
 void InitializeEngine(const Options& options) {
   const std::lock_guard lock(mutex);
   if (initialized) return;
   const auto device = options.find("ge.exec.deviceId");
-  TORCH_CHECK(device != options.end() && !device->second.empty() && device->second[0] != '-',
-              "the graph engine cannot be initialised: option ge.exec.deviceId must be the number of a device, 0 or more");
+  TORCH_CHECK(
+      device != options.end() && !device->second.empty() && device->second[0] != '-',
+      "the graph engine cannot be initialised: option ge.exec.deviceId must be the number of a device, 0 or more");
   Options own;
   for (const auto& [key, value] : options) {
     if (key.rfind("ge.", 0) == 0) own.emplace(key, value);
@@ -48,8 +50,9 @@ void FinalizeEngine() {
 
 std::shared_ptr<ge::Session> EngineSession() {
   const std::lock_guard lock(mutex);
-  TORCH_CHECK(session != nullptr, "Failed to init Session: the graph engine is not initialised, or was ended; call "
-                                  "InitializeGraphEngine first, and compile graphs anew");
+  TORCH_CHECK(session != nullptr,
+              "Failed to init Session: the graph engine is not initialised, or was ended; call "
+              "InitializeGraphEngine first, and compile graphs anew");
   return session;
 }
 

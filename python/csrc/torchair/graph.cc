@@ -59,8 +59,8 @@ NpuGraph::~NpuGraph() {
 
 void NpuGraph::Load(const std::string& model, Options options, std::vector<int64_t> placements,
                     const std::vector<int64_t>& types, int64_t executor) {
-  TORCH_CHECK(model.size() <= static_cast<size_t>(std::numeric_limits<int32_t>::max()),
-              "the model of graph ", name_, " has ", model.size(), " bytes, which exceed 2G limit");
+  TORCH_CHECK(model.size() <= static_cast<size_t>(std::numeric_limits<int32_t>::max()), "the model of graph ", name_,
+              " has ", model.size(), " bytes, which exceed 2G limit");
   TORCH_CHECK(executor == 0 || executor == 1, "graph ", name_, " has executor type ", executor,
               ", which is neither 0 (CPU) nor 1 (NPU)");
   CheckEngine(graph_.LoadFromSerializedModelArray(model.data(), model.size()), "reading the model of graph " + name_);
@@ -127,8 +127,8 @@ void NpuGraph::CheckOutputs(const ge::CompiledGraphSummary& summary) {
   std::vector<std::vector<int64_t>> own;
   for (const ge::Shape& shape : shapes) own.push_back(shape.GetDims());
   const auto differ = [&](const char* what) {
-    TORCH_CHECK(false, "graph ", name_, ": ", what, " of GE net output(s) ", Text(own), " is not equal to FX net output(s) ",
-                Text(output_shapes_));
+    TORCH_CHECK(false, "graph ", name_, ": ", what, " of GE net output(s) ", Text(own),
+                " is not equal to FX net output(s) ", Text(output_shapes_));
   };
   if (!output_shapes_.empty()) {
     if (own.size() != output_shapes_.size()) differ("number");
@@ -159,9 +159,9 @@ void NpuGraph::CheckInputs(const std::vector<at::Tensor>& inputs) const {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool is_host = inputs[i].is_cpu();
     if (placements_[i] == (is_host ? kHost : kDevice)) continue;
-    TORCH_CHECK(false, "input ", i, " of graph ", name_, " must be on the ", placements_[i] == kHost ? "host" : "device",
-                " as it was when the graph was compiled, but it is on ", inputs[i].device(),
-                "; if the program comes from cache_compile, remove the cache");
+    TORCH_CHECK(false, "input ", i, " of graph ", name_, " must be on the ",
+                placements_[i] == kHost ? "host" : "device", " as it was when the graph was compiled, but it is on ",
+                inputs[i].device(), "; if the program comes from cache_compile, remove the cache");
   }
 }
 
@@ -203,7 +203,8 @@ void NpuGraph::FirstRun(const std::vector<at::Tensor>& inputs, void* stream) {
   }
   if (refreshable_ && is_static_) {  // the engine wants one to begin with
     const c10::DataPtr first = AllocateOnDevice(feature_bytes_);
-    CheckEngine(session_->UpdateGraphFeatureMemoryBase(id_, first.get(), feature_bytes_), "giving memory to graph " + name_);
+    CheckEngine(session_->UpdateGraphFeatureMemoryBase(id_, first.get(), feature_bytes_),
+                "giving memory to graph " + name_);
     CheckEngine(session_->LoadGraph(id_, ForEngine(load), stream), "loading graph " + name_);
   } else {
     CheckEngine(session_->LoadGraph(id_, ForEngine(load), stream), "loading graph " + name_);
@@ -232,6 +233,32 @@ std::vector<at::Tensor> NpuGraph::RunOnHost(const std::vector<at::Tensor>& input
     std::memcpy(outputs.back().mutable_data_ptr(), result.GetData(), outputs.back().nbytes());
   }
   return outputs;
+}
+
+at::Tensor NpuGraph::TakeOutput(size_t i, void* stream) {
+  gert::Tensor& own = engine_outputs_[i];
+  std::vector<int64_t> sizes;
+  for (size_t k = 0; k < own.GetStorageShape().GetDimNum(); ++k) sizes.push_back(own.GetStorageShape().GetDim(k));
+  const auto type = ScalarTypeOf(own.GetDataType());
+  TORCH_CHECK(type.has_value(), "PyTorch has no type for output ", i, " of graph ", name_);
+  const auto options = at::TensorOptions().device(c10::Device(c10::kPrivateUse1, c10::DeviceIndex(-1))).dtype(*type);
+  at::Tensor output;
+  c10::DataPtr memory = allocator_->Take(own.GetAddr());
+  if (memory.get() != nullptr) {
+    output = at::empty({0}, options);
+    output.unsafeGetTensorImpl()->set_storage_keep_dtype(c10::Storage(
+        c10::Storage::use_byte_size_t(), own.GetSize(), std::move(memory), c10::GetAllocator(c10::kPrivateUse1), true));
+    output.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  } else {  // memory of the engine's
+    output = at::empty(sizes, options);
+    if (output.nbytes() > 0) {
+      const int status = aclrtMemcpyAsync(output.mutable_data_ptr(), output.nbytes(), own.GetAddr(), output.nbytes(),
+                                          ACL_MEMCPY_DEVICE_TO_DEVICE, stream);
+      TORCH_CHECK(status == ACL_SUCCESS, "copying output ", i, " of graph ", name_, " failed: ", status);
+    }
+  }
+  own.SetData(gert::TensorData());
+  return output;
 }
 
 std::vector<at::Tensor> NpuGraph::Run(std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& assigned,
@@ -269,7 +296,8 @@ std::vector<at::Tensor> NpuGraph::Run(std::vector<at::Tensor>& inputs, const std
         to_host.emplace_back(i, outputs[i]);
         outputs[i] = at::empty(outputs[i].sizes(), options.dtype(outputs[i].scalar_type()));
       }
-      TORCH_CHECK(outputs[i].is_contiguous(), "output ", i, " of graph ", name_, " is assigned a tensor that is not contiguous");
+      TORCH_CHECK(outputs[i].is_contiguous(), "output ", i, " of graph ", name_,
+                  " is assigned a tensor that is not contiguous");
     } else if (is_static_ && !has_gears_) {
       outputs[i] = at::empty(output_shapes_[i], options.dtype(ScalarTypeOf(types_[i]).value()));
     } else {
@@ -281,32 +309,13 @@ std::vector<at::Tensor> NpuGraph::Run(std::vector<at::Tensor>& inputs, const std
   c10::DataPtr features;
   if (is_static_ && refreshable_) {
     features = AllocateOnDevice(feature_bytes_);
-    CheckEngine(session_->UpdateGraphFeatureMemoryBase(id_, features.get(), feature_bytes_), "giving memory to graph " + name_);
+    CheckEngine(session_->UpdateGraphFeatureMemoryBase(id_, features.get(), feature_bytes_),
+                "giving memory to graph " + name_);
   }
-  CheckEngine(session_->ExecuteGraphWithStreamAsync(id_, stream, engine_inputs_, engine_outputs_), "running graph " + name_);
+  CheckEngine(session_->ExecuteGraphWithStreamAsync(id_, stream, engine_inputs_, engine_outputs_),
+              "running graph " + name_);
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (outputs[i].defined()) continue;
-    gert::Tensor& own = engine_outputs_[i];
-    std::vector<int64_t> sizes;
-    for (size_t k = 0; k < own.GetStorageShape().GetDimNum(); ++k) sizes.push_back(own.GetStorageShape().GetDim(k));
-    const auto type = ScalarTypeOf(own.GetDataType());
-    TORCH_CHECK(type.has_value(), "PyTorch has no type for output ", i, " of graph ", name_);
-    c10::DataPtr memory = allocator_->Take(own.GetAddr());
-    if (memory.get() != nullptr) {
-      outputs[i] = at::empty({0}, options.dtype(*type));
-      outputs[i].unsafeGetTensorImpl()->set_storage_keep_dtype(
-          c10::Storage(c10::Storage::use_byte_size_t(), own.GetSize(), std::move(memory),
-                       c10::GetAllocator(c10::kPrivateUse1), true));
-      outputs[i].unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
-    } else {  // memory of the engine's
-      outputs[i] = at::empty(sizes, options.dtype(*type));
-      if (outputs[i].nbytes() > 0) {
-        const int status = aclrtMemcpyAsync(outputs[i].mutable_data_ptr(), outputs[i].nbytes(), own.GetAddr(),
-                                            outputs[i].nbytes(), ACL_MEMCPY_DEVICE_TO_DEVICE, stream);
-        TORCH_CHECK(status == ACL_SUCCESS, "copying output ", i, " of graph ", name_, " failed: ", status);
-      }
-    }
-    own.SetData(gert::TensorData());
+    if (!outputs[i].defined()) outputs[i] = TakeOutput(i, stream);
   }
   for (auto& [index, tensor] : to_host) {
     tensor.copy_(outputs[index]);

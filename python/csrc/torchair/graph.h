@@ -24,10 +24,10 @@ class NpuGraph {
   NpuGraph(const NpuGraph&) = delete;
   NpuGraph& operator=(const NpuGraph&) = delete;
 
-  /// A serialised model. `placements`: of each input, 0 host, 1 device; `types`: of each output, numbers of ge::DataType;
-  /// `executor`: 0 CPU, 1 device.
-  void Load(const std::string& model, Options options, std::vector<int64_t> placements, const std::vector<int64_t>& types,
-            int64_t executor);
+  /// A serialised model. `placements`: of each input, 0 host, 1 device; `types`: of each output, numbers of
+  /// ge::DataType; `executor`: 0 CPU, 1 device.
+  void Load(const std::string& model, Options options, std::vector<int64_t> placements,
+            const std::vector<int64_t>& types, int64_t executor);
   /// Shapes as the front end knows them, -1 for what it does not.
   void SetHintShape(std::vector<std::vector<int64_t>> inputs, std::vector<std::vector<int64_t>> outputs);
   /// Measures choices of the compiler on copies of these inputs, by options work_path and aoe_mode.
@@ -45,6 +45,8 @@ class NpuGraph {
   void CheckInputs(const std::vector<at::Tensor>& inputs) const;
   void FirstRun(const std::vector<at::Tensor>& inputs, void* stream);
   void TakeFeatureMemory(void* stream);
+  /// An output that the engine has found memory for.
+  at::Tensor TakeOutput(size_t i, void* stream);
   std::vector<at::Tensor> RunOnHost(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& assigned);
 
   std::string name_;

@@ -86,7 +86,8 @@ std::string WhyIncompatible(const std::string& type, const std::vector<std::stri
     }
     return "";
   };
-  if (const auto name = missing(optional_inputs, inputs); !name.empty()) return "input " + name + " is not supported by " + type;
+  if (const auto name = missing(optional_inputs, inputs); !name.empty())
+    return "input " + name + " is not supported by " + type;
   if (const auto name = missing(optional_attributes, attributes); !name.empty()) {
     return "attribute " + name + " is not supported by " + type;
   }
@@ -105,15 +106,16 @@ PYBIND11_MODULE(_torchair, module) {
   module.def("check_cann_compat", torch::wrap_pybind_function(WhyIncompatible), py::arg("type"),
              py::arg("optional_inputs") = std::vector<std::string>{},
              py::arg("optional_attributes") = std::vector<std::string>{});
-  module.def("engine_type_of", torch::wrap_pybind_function(
-                                   [](py::handle type) { return static_cast<int>(TypeOf(reinterpret_cast<THPDtype*>(type.ptr())->scalar_type)); }));
+  module.def("engine_type_of", torch::wrap_pybind_function([](py::handle type) {
+               return static_cast<int>(TypeOf(reinterpret_cast<THPDtype*>(type.ptr())->scalar_type));
+             }));
   py::class_<NpuGraph>(module, "TorchNpuGraphBase")
       .def(py::init<std::string>())
-      .def("load", torch::wrap_pybind_function_no_gil(
-                       [](NpuGraph& graph, const std::string& model, Options options, std::vector<int64_t> placements,
-                          const std::vector<int64_t>& types, int64_t executor) {
-                         graph.Load(model, std::move(options), std::move(placements), types, executor);
-                       }))
+      .def("load", torch::wrap_pybind_function_no_gil([](NpuGraph& graph, const std::string& model, Options options,
+                                                         std::vector<int64_t> placements,
+                                                         const std::vector<int64_t>& types, int64_t executor) {
+             graph.Load(model, std::move(options), std::move(placements), types, executor);
+           }))
       .def("set_hint_shape",
            torch::wrap_pybind_function_no_gil([](NpuGraph& graph, std::vector<std::vector<int64_t>> inputs,
                                                  std::vector<std::vector<int64_t>> outputs) {

@@ -20,8 +20,8 @@ Function* Symbol(const char* name) {
 }
 
 void Check(uint32_t status, const char* function) {
-  TORCH_CHECK(status == 0 || status == kNothingToTune, function, " failed (", status, "): ",
-              ge::GEGetErrorMsgV2().GetString());
+  TORCH_CHECK(status == 0 || status == kNothingToTune, function, " failed (", status,
+              "): ", ge::GEGetErrorMsgV2().GetString());
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ std::optional<at::ScalarType> ScalarTypeOf(ge::DataType type) {
     if (engine_type == type) return torch_type;
   }
   // Types whose elements PyTorch sees as bytes.
-  if (type == ge::DT_HIFLOAT8 || type == ge::DT_FLOAT8_E8M0 || type == ge::DT_FLOAT4_E2M1 || type == ge::DT_FLOAT4_E1M2) {
+  if (type == ge::DT_HIFLOAT8 || type == ge::DT_FLOAT8_E8M0 || type == ge::DT_FLOAT4_E2M1 ||
+      type == ge::DT_FLOAT4_E1M2) {
     return at::kByte;
   }
   return std::nullopt;

@@ -164,7 +164,7 @@ class AclGraph:
             self._begin(args)
         why = self._inputs.why_not(args)
         if why is not None:
-            logger.warning("%s runs without a graph: %s", self.name, why)
+            _say(f"{self.name} runs without a graph: {why}")
             self._is_eager = True
             return self._forward(*args)
         key = self._inputs.key(args)
@@ -272,7 +272,15 @@ class AclGraph:
                     record.results.let_go()
                 self._pool.clear(self._records.values(), by=f"the capture of {self._short_title(key)}")
             logger.debug("When mempool reuse is enabled in fx_graph %s, %s graphs share it", self.name, len(others) + 1)
-        record = self._capture_into(key, args)
+        try:
+            record = self._capture_into(key, args)
+        except Exception as error:
+            error.add_note(
+                f"while {self._short_title(key)} was captured: what cannot be captured belongs outside of the compiled "
+                "function (torch._dynamo.disable, torch._dynamo.graph_break), or compile with debug.run_eagerly "
+                "(npugraph_ex: force_eager)"
+            )
+            raise
         before = self._records.pop(key, None)
         self._records[key] = record
         if before is not None:
@@ -324,11 +332,10 @@ class AclGraph:
 
     def _fall_back(self):
         limit = self.settings.static_capture_size_limit
-        logger.warning(
-            "%s reached: %s has %s captured graphs, as many as it may; from now on it runs eagerly. Raise the limit, or call "
-            "it with fewer shapes",
-            self.settings.limit_phrase, self.name, limit,
-        )  # fmt: skip
+        _say(
+            f"{self.settings.limit_phrase} reached: {self.name} has {limit} captured graphs, as many as it may; from now on "
+            "it runs eagerly. Raise the limit, or call it with fewer shapes"
+        )
         self._is_eager = True
         self.reset()
         for name in [name for name in counters["npugraph_ex"] if name.endswith("_" + self.name)]:
@@ -358,6 +365,12 @@ class AclGraph:
         if record.done is None:
             record.done = torch.npu.Event()
         record.done.record(torch.npu.current_stream())
+
+
+def _say(text):
+    """The program runs on, but not as it was meant to: also seen where nobody reads the log."""
+    logger.warning("%s", text)
+    warnings.warn(text, UserWarning, stacklevel=6)
 
 
 class _Limits:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python source for an FX graph: what capture and eager runs call, and what cached files hold."""
 import builtins
+import functools
+import io
 import math
 import operator
 
@@ -216,9 +218,7 @@ class _Writer:
         self._depth += 1
 
     def _constant(self, node):
-        value = self._gm
-        for part in node.target.split("."):
-            value = getattr(value, part)
+        value = functools.reduce(getattr, node.target.split("."), self._gm)
         if not isinstance(value, torch.Tensor):
             raise NotPrintable(f"{node.target}, a {type(value).__name__}")
         if node.target not in self.constants:
@@ -333,17 +333,14 @@ def write_module(gm, rules, info, config, extra_globals=""):
     return "\n".join(parts)
 
 
+def constants_of(gm, names):
+    """The tensors that the graph holds under these names."""
+    return {name: functools.reduce(getattr, name.split("."), gm).detach() for name in names}
+
+
 def _write_constants(gm, names):
     if not names:
         return "tensor_constants = {}\n"
-    import io
-
-    values = {}
-    for name in names:
-        value = gm
-        for part in name.split("."):
-            value = getattr(value, part)
-        values[name] = value.detach()
     file = io.BytesIO()
-    torch.save(values, file)
+    torch.save(constants_of(gm, names), file)
     return f"tensor_constants = torch.load(io.BytesIO({file.getvalue()!r}))\n"

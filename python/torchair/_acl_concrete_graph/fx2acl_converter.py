@@ -3,12 +3,15 @@
 import operator
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torchair._acl_concrete_graph import (
     cat_elimination,
     codegen,
     dump_files,
     multi_stream,
     reinplace,
+    static_kernel,
+    tensor_dump,
     updatable,
 )
 from torchair._acl_concrete_graph.acl_graph import AclGraph, AclGraphCacheInfo, check_pool
@@ -88,6 +91,7 @@ class AclConcreteGraph(ConcreteGraph):
         self._is_ex = config.mode.value == "npugraph_ex"
         self._pool = config.aclgraph_config.use_custom_pool.raw
         check_pool(self._pool)
+        static_kernel.check_build_dir(config.experimental_config.aclgraph._aclnn_static_shape_kernel_build_dir.raw)
         self.settings = settings_of(config)
         self._info = None
         self._gm = None
@@ -112,6 +116,9 @@ class AclConcreteGraph(ConcreteGraph):
         gm = self._gm
         runner = PassRunner(gm, None if self.files is None else self.files.after)
         self._check_waits(gm)
+        folder = self.config.dump_config.dump_path.value
+        if tensor_dump.is_wanted(self.config, "original"):
+            runner.run("dump_original_tensors", tensor_dump.insert_saves, self.name, folder)
         options = self.config.debug.aclgraph
         if options.remove_cat_ops:
             self.changes["cat"] = runner.run("remove_cat_ops", cat_elimination.remove_cat_ops)
@@ -132,9 +139,10 @@ class AclConcreteGraph(ConcreteGraph):
         if self._is_ex:
             runner.run("eliminate_self_copy", reinplace.eliminate_self_copy)
         runner.run("replace_dynamic_workspace_ops", updatable.replace_by_out)
+        if tensor_dump.is_wanted(self.config, "optimized"):
+            runner.run("dump_optimized_tensors", tensor_dump.insert_saves, self.name, folder)
         runner.finish("npugraph_ex")
         self._describe(gm, events)
-        self._check_super_kernels()
         self.dump("optimized")
 
     @staticmethod
@@ -142,14 +150,6 @@ class AclConcreteGraph(ConcreteGraph):
         wait = getattr(getattr(torch.ops.air, "wait_tensor", None), "default", None)
         if wait is not None and any(node.target is wait for node in gm.graph.nodes):
             raise NotImplementedError("npu_wait_tensor is for graphs of the engine (mode max-autotune); use ops.wait here")
-
-    def _check_super_kernels(self):
-        if self.settings["aclnn_static_shape_kernel"] == "1" and any(
-            "_op_aicore_num" in node.args[0]
-            for node in self._gm.graph.nodes
-            if node.target is torch.ops.air.scope_enter.default
-        ):
-            logger.debug("static kernels of %s know the limits of cores", self.name)
 
     def _describe(self, gm, events):
         parameters = self._parameters
@@ -190,6 +190,10 @@ class AclConcreteGraph(ConcreteGraph):
         return self.source
 
     def runner(self):
+        with unset_fake_temporarily():  # constants are real
+            return self._runner()
+
+    def _runner(self):
         source = self.codegen()
         if source is None:
             kernel = self.acl_graph = self._live()
@@ -198,6 +202,8 @@ class AclConcreteGraph(ConcreteGraph):
                 self.files.write("output_code.py", source)
             module = {"__name__": f"torchair_{self.name}"}
             exec(compile(source, f"<{self.name}>", "exec"), module)  # noqa: S102  made above
+            # torch.load makes fake tensors while something is traced.
+            module["tensor_constants"].update(codegen.constants_of(self._gm, module["tensor_constants"]))
             kernel, self.acl_graph = module["kernel"], module["acl_graph"]
         if self.files is not None:
             self.acl_graph.dump_folder = self.files.folder

@@ -3,7 +3,6 @@
 import torch
 import torch_npu
 from torchair._acl_concrete_graph.weak import bare
-from torchair.core.utils import logger  # noqa: F401
 
 _C = torch_npu._C
 
@@ -37,7 +36,7 @@ class Inputs:
                 continue
             if value.device.type == "cpu":
                 (self._few if value.numel() <= _FEW else self._host).append(index)
-            elif index not in fixed and value.numel():
+            elif index not in fixed:
                 self._plain.append(index)
         self._floats = [index for index, value in enumerate(args) if isinstance(value, (float, bool))]
 
@@ -91,13 +90,12 @@ class Inputs:
     # ---- Addresses ----
 
     def mutated_addresses(self, args):
-        return [value.data_ptr() if index in self._mutated and isinstance(value, torch.Tensor) else 0
-                for index, value in enumerate(args)]  # fmt: skip
+        return [args[index].data_ptr() for index in self._mutated]
 
     def are_mutated_at(self, addresses, args):
         if not self._mutated:
             return True
-        return _C._tensors_data_ptrs_at_indices_equal(list(args), addresses, self._mutated)
+        return all(args[index].data_ptr() == address for index, address in zip(self._mutated, addresses))
 
     # ---- Memory of the graph's own ----
 

@@ -48,6 +48,7 @@ class GeConcreteGraph(ConcreteGraph):
         super().__init__(name, config)
         self.graph = GeGraph(name)
         self.results = []  # of the FX graph: see Program
+        self.prints = []  # places of outputs that are printed, and how
         self.fx_code = ""
         self.program = None
         _load_converters()
@@ -223,6 +224,14 @@ class GeConcreteGraph(ConcreteGraph):
                 tensor = _copy(tensor, meta)
             self._edge(tensor, edges)
             self.results.append(("edge", edges[tensor.tensor]))
+
+        for tensors, *how in self.graph.prints:
+            places = []
+            for each in tensors:
+                tensor = _copy(each, each.meta) if each.node.name in self.graph.inputs else each
+                self._edge(tensor, edges)
+                places.append(edges[tensor.tensor])
+            self.prints.append((places, *how))
 
     def _edge(self, tensor, edges):
         if tensor.tensor not in edges:

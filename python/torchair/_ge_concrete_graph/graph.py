@@ -151,6 +151,7 @@ class GeGraph:
         self.inputs = {}  # Input by name of the Data node
         self.outputs = []  # Tensors that are edges into NetOutput, once there are some
         self.scopes = []  # attributes of the scopes that are open, outer first
+        self.prints = []  # (tensors, template, numbers shown, in detail)
         self.records = {}  # edges of operators by the tensor that stands for them
         self.controls = []  # of the nodes that a wait holds back: edges
         self.rng = None

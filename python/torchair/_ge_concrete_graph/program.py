@@ -99,6 +99,9 @@ class Program:
             places = [names[self.bound[i]] if i in self.bound else "None" for i in range(self.output_count)]
             assigned = f"({', '.join(places)},)"
         body.append(f"outs = run((({''.join(name + ', ' for name in names)}), {assigned}, None))")
+        for places, template, count, in_detail in self.compiled.prints:
+            shown = ", ".join(f"outs[{place}]" for place in places)
+            body.append(f"show([{shown}], {template!r}, {count}, {in_detail})")
         for place, i in copies:
             body.append(f"arg{place}.copy_(in{i})")
         results = ", ".join(self._result(each) for each in self.compiled.results)
@@ -144,7 +147,9 @@ class Program:
 
     def runner(self):
         """The function; its first call gives the graph to the engine."""
-        names = {"torch": torch, "math": __import__("math"), "rng_offsets": self.rng_offsets, "run": self.first_run}
+        from torchair.ops._print import run_print
+
+        names = {"torch": torch, "math": __import__("math"), "rng_offsets": self.rng_offsets, "run": self.first_run, "show": run_print}
         code = compile(self.source(), f"<{self.graph.name}>", "exec")
         exec(code, names)  # noqa: S102  our own text
         self.names = names
