@@ -12,9 +12,9 @@
 namespace reprise::engine {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST_F(EngineTest, GE_022_030_CompileLoadExecute) {
   AddCompiled(1, kAddText);
@@ -310,7 +310,7 @@ TEST_F(EngineTest, GE_047_048_CompiledGraphsAreKeptAndFoundAgain) {
   EXPECT_EQ(compile("graph add\nx = Data() : float32 [4]\nw = Const() : float32 [4] = 1, 2, 3, 4\nt = Add(w, x)\n"
                     "y = Mul(t, x)\nreturn y\n"),
             1U);
-  EXPECT_THAT(TakeWarnings(), testing::AnyOf(HasSubstr("another graph"), IsEmpty()));
+  EXPECT_THAT(TakeWarnings(), ::testing::AnyOf(HasSubstr("another graph"), IsEmpty()));
   EXPECT_EQ(compile(kAddText), 1U);
   EXPECT_EQ(compile(kAddText), 0U) << TakeWarnings();
   // Damaged.
