@@ -2,13 +2,13 @@
 //
 // Looking into graphs, changing them in place, destroy callbacks, names, dumps: AG-183 … AG-215.
 #include "fixture.h"
-#include "support/json.h"
 #include "weak.h"
 
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 namespace reprise::conformance {
@@ -547,7 +547,7 @@ TEST_F(Introspection, AG_213_JsonDumpHasOneObjectPerTask) {
   std::ofstream(path) << "something that must be overwritten, and longer than nothing";
   EXPECT_ACL(0, aclmdlRIDebugJsonPrint(model, path.c_str(), ACL_MDLRI_DEBUG_JSON_PRINT_SUMMARY));
   const std::string text = ReadText(path);
-  const Json dump = reprise::testing::ParseJson(text);
+  const Json dump = Json::parse(text, nullptr, false);
   ASSERT_TRUE(dump.is_array()) << text;
   EXPECT_EQ(dump.size(), CountTasks(model));
   // The grammar: "[", one object per line, "]" without a newline after it.
@@ -599,7 +599,7 @@ TEST_F(Introspection, AG_214_KernelArgumentsAreInVerboseDumpsOnly) {
   EXPECT_ACL(0, aclmdlRIDebugJsonPrint(model, summary.c_str(), ACL_MDLRI_DEBUG_JSON_PRINT_SUMMARY));
   EXPECT_ACL(0, aclmdlRIDebugJsonPrint(model, verbose.c_str(), ACL_MDLRI_DEBUG_JSON_PRINT_VERBOSE));
   EXPECT_EQ(ReadText(summary).find("Kernel Args"), std::string::npos);
-  const Json dump = reprise::testing::ParseJson(ReadText(verbose));
+  const Json dump = Json::parse(ReadText(verbose), nullptr, false);
   ASSERT_TRUE(dump.is_array());
   ASSERT_EQ(dump.size(), 1U);
   char words[64];

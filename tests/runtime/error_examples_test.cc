@@ -60,6 +60,14 @@ const std::map<int, const char*> kNoExample = {
     {200000, "The host refused memory; the message names what for."},
     {507014, "No task of the runtime gives it: kernels have no time limit on a CPU. A kernel may return it."},
     {507022, "A task waits for a notify or an event of another process, and that process has ended."},
+    {507048,
+     "`aclrtSynchronizeStream` returns it for a collective (hccl.h) that other ranks did not come to within "
+     "HCCL_EXEC_TIMEOUT."},
+    {507049,
+     "`aclrtSynchronizeStream` returns it for a collective (hccl.h) that ranks called with different arguments."},
+    {507057,
+     "`aclrtSynchronizeStream` returns it for a collective (hccl.h) whose other ranks have failed, ended or destroyed the "
+     "group."},
     {561101, "More executors are live than the process can name, which is a million."},
 };
 
