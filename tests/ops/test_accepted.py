@@ -320,7 +320,7 @@ def weight_values(x, weight, scale, offset, y, group=0):
 @pytest.mark.parametrize("k, n", [(64, 40), (264, 600), (2, 2), (300, 7)])
 @pytest.mark.parametrize("form", ["rows", "columns", "int32", "int32 columns"])
 def test_int4_is_as_int8(form, k, n):
-    """The same numbers in 4 and in 8 bits give the same results."""
+    """The same numbers in 4 and in 8 bits give the same results, but for the order of sums."""
     g = torch.Generator().manual_seed(k)
     numbers = torch.randint(-8, 8, [k, n], generator=g).to(torch.int8)
     x = torch.randn(5, k, generator=g)
@@ -349,7 +349,8 @@ def test_int4_is_as_int8(form, k, n):
     plain = numbers if form in ("rows", "int32") else numbers.t().contiguous().t()
     plain = Given(plain.t(), [k, n], [1, k]) if "columns" in form else Given(plain)
     run("WeightQuantBatchMatmulV2", weight_values(x, plain, scale, offset, expected))
-    assert torch.equal(y.read(), expected.read()) and bool(y.read().any())
+    torch.testing.assert_close(y.read(), expected.read(), rtol=1e-5, atol=1e-4)
+    assert bool(y.read().any())
 
 
 def test_int4_in_groups():
@@ -368,7 +369,8 @@ def test_int4_in_groups():
             "groupListOptional": Given(torch.tensor([[2], [2], [10]])), "splitItem": 3, "groupType": 0, "groupListType": 0,
             "actType": 0, "out": [out]})
         results.append(out.read())
-    assert torch.equal(results[0], results[1]) and bool(results[0].any())
+    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-4)
+    assert bool(results[0].any())
     compare("GroupedMatmulV4", results[2], results[0].double(), torch.float32, "8/1 of max")
 
 
@@ -389,6 +391,10 @@ def test_bits_are_copied(number, bits):
     run("InplaceCopy", {"selfRef": to, "src": Given(data, [3, 4], [1, 3], number=number)})
     assert torch.equal(to.read(), data.view(4, 3).t().reshape(-1))
     whole = Given(torch.zeros(12, dtype=bits), [3, 4], number=number)
+    if number == FLOAT8:
+        run("InplaceCopy", {"selfRef": whole, "src": Given(torch.arange(12.0) / 3, [3, 4])})
+        assert torch.equal(whole.read(), (torch.arange(12.0) / 3).to(torch.float8_e4m3fn).view(torch.uint8))
+        return
     refused("InplaceCopy", {"selfRef": whole, "src": Given(torch.zeros(3, 4))}, "src", f"type {number}", "float32")
     refused("InplaceCopy", {"selfRef": Given(torch.zeros(3, 4)), "src": Given(data, [3, 4], number=number)},
             "src", f"type {number}")

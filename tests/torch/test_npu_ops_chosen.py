@@ -104,7 +104,7 @@ def nsa_compress(g):
     """Compressed keys of 32 tokens by 16, blocks of 64; the best of 4 blocks by the weights that fall on it."""
     q, k, v = g(6, 4, 16), g(15, 2, 16), g(15, 2, 8)
     heads = [attend(q[:, h], k[:, h // 2], v[:, h // 2], 0.25) for h in range(4)]
-    lengths = {"actual_seq_qlen": [6], "actual_cmp_seq_kvlen": [15], "actual_sel_seq_kvlen": [4]}
+    lengths = {"actual_seq_qlen": [6], "actual_cmp_seq_kvlen": [15], "actual_sel_seq_kvlen": [256]}
     args = (q, k, v, 0.25, 4, 32, 16, 64, 2)
     return Call(npu("npu_nsa_compress_attention"), args, lengths, want=(torch.stack(heads, 1), None, None, None), ignore=(1, 2, 3))
 
@@ -112,7 +112,7 @@ def nsa_compress(g):
 def test_compressed_attention_chooses_alike():
     g = torch.Generator().manual_seed(4)
     q, k, v = (torch.randn(*shape, generator=g).npu() for shape in ((6, 4, 16), (15, 2, 16), (15, 2, 8)))
-    lengths = {"actual_seq_qlen": [6], "actual_cmp_seq_kvlen": [15], "actual_sel_seq_kvlen": [4]}
+    lengths = {"actual_seq_qlen": [6], "actual_cmp_seq_kvlen": [15], "actual_sel_seq_kvlen": [256]}
     out, chosen, most, total = torch_npu.npu_nsa_compress_attention(q, k, v, 0.25, 4, 32, 16, 64, 2, **lengths)
     again, same = torch_npu.npu_nsa_compress_attention_infer(q, k, v, 0.25, 4, 2, 64, 2, 128, 32, 16, **lengths)
     torch.testing.assert_close(out.cpu(), again.cpu())
@@ -126,7 +126,7 @@ def test_compressed_attention_chooses_alike():
             for n in range(2):
                 if 0 <= 4 * j - m - n < 15:
                     scores[..., j] += summed[..., 4 * j - m - n]
-    assert torch.equal(chosen.cpu().long(), scores.sort(-1, descending=True, stable=True).indices[..., :2])
+    assert torch.equal(chosen.cpu().long(), scores.sort(dim=-1, descending=True, stable=True).indices[..., :2])
 
 
 # ---- What chooses keys ----

