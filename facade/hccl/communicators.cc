@@ -58,6 +58,18 @@ Status InitCluster(const char* clusterInfo, uint32_t rank, const HcclCommConfig*
   return collective::CreateByTable(clusterInfo, rank, std::move(settings), comm);
 }
 
+// What a live communicator says of itself.
+template <class Value, class Read>
+HcclResult Ask(const char* api, HcclComm comm, Value* to, const char* name, Read read) {
+  return Api(api, [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(comm, "comm"));
+    REPRISE_RETURN_IF_ERROR(NotNull(to, name));
+    REPRISE_ASSIGN_OR_RETURN(const Communicator* communicator, collective::FindCommunicator(comm));
+    *to = static_cast<Value>(read(*communicator));
+    return {};
+  });
+}
+
 Status Bad(const char* parameter, std::string what, const char* hint) {
   return Error(HCCL_E_PARA, std::move(what)).Culprit(fmt::format("parameter {}", parameter)).Hint(hint);
 }
@@ -160,33 +172,15 @@ HcclResult HcclCommGetHandleWithName(const char* commName, HcclComm* comm) {
 }
 
 HcclResult HcclGetRankSize(HcclComm comm, uint32_t* rankSize) {
-  return Api("HcclGetRankSize", [&]() -> Status {
-    REPRISE_RETURN_IF_ERROR(NotNull(comm, "comm"));
-    REPRISE_RETURN_IF_ERROR(NotNull(rankSize, "rankSize"));
-    REPRISE_ASSIGN_OR_RETURN(const Communicator* communicator, collective::FindCommunicator(comm));
-    *rankSize = communicator->ranks();
-    return {};
-  });
+  return Ask("HcclGetRankSize", comm, rankSize, "rankSize", [](const Communicator& c) { return c.ranks(); });
 }
 
 HcclResult HcclGetRankId(HcclComm comm, uint32_t* rank) {
-  return Api("HcclGetRankId", [&]() -> Status {
-    REPRISE_RETURN_IF_ERROR(NotNull(comm, "comm"));
-    REPRISE_RETURN_IF_ERROR(NotNull(rank, "rank"));
-    REPRISE_ASSIGN_OR_RETURN(const Communicator* communicator, collective::FindCommunicator(comm));
-    *rank = communicator->rank();
-    return {};
-  });
+  return Ask("HcclGetRankId", comm, rank, "rank", [](const Communicator& c) { return c.rank(); });
 }
 
 HcclResult HcclGetCommAsyncError(HcclComm comm, HcclResult* asyncError) {
-  return Api("HcclGetCommAsyncError", [&]() -> Status {
-    REPRISE_RETURN_IF_ERROR(NotNull(comm, "comm"));
-    REPRISE_RETURN_IF_ERROR(NotNull(asyncError, "asyncError"));
-    REPRISE_ASSIGN_OR_RETURN(const Communicator* communicator, collective::FindCommunicator(comm));
-    *asyncError = static_cast<HcclResult>(communicator->error());
-    return {};
-  });
+  return Ask("HcclGetCommAsyncError", comm, asyncError, "asyncError", [](const Communicator& c) { return c.error(); });
 }
 
 const char* HcclGetErrorString(HcclResult code) {
