@@ -125,8 +125,8 @@ class GraphEntry : public std::enable_shared_from_this<GraphEntry> {
                     const compiler::RunTensor& tensor) const;
   Status PrepareOutputs(const Variant& variant, size_t results, std::span<const OutputTensor> outputs);
   /// Memory between the nodes of a static graph, while the run is queued; null where the graph has its own.
-  StatusOr<std::unique_ptr<SharedFeatures::Lease>> LeaseFeatures(compiler::Executable& executable,
-                                                                 runtime::Stream& stream);
+  StatusOr<std::optional<SharedFeatures::Lease>> LeaseFeatures(compiler::Executable& executable,
+                                                               runtime::Stream& stream);
   compiler::FeatureAllocator* FeaturesOf(const compiler::Executable& executable, const AllocatorPtr& allocator,
                                          void* stream);
 

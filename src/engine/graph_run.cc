@@ -216,7 +216,7 @@ Status GraphEntry::Run(runtime::Stream& stream, std::span<const InputTensor> inp
     sources_.push_back({value.data, value.bytes, value.dtype, value.shape, false});
   }
   REPRISE_RETURN_IF_ERROR(PrepareOutputs(*variant, results, outputs));
-  REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<SharedFeatures::Lease> lease, LeaseFeatures(executable, stream));
+  REPRISE_ASSIGN_OR_RETURN(const std::optional<SharedFeatures::Lease> lease, LeaseFeatures(executable, stream));
   Outputs taken(allocator, stream.handle(), outputs);
   streams_.insert(stream.handle());
   Status status =
@@ -253,18 +253,18 @@ Status GraphEntry::Run(runtime::Stream& stream, std::span<const InputTensor> inp
   return dump_->Write(stream, compiled->summary().name, std::move(dumping.values));
 }
 
-StatusOr<std::unique_ptr<SharedFeatures::Lease>> GraphEntry::LeaseFeatures(compiler::Executable& executable,
-                                                                           runtime::Stream& stream) {
+StatusOr<std::optional<SharedFeatures::Lease>> GraphEntry::LeaseFeatures(compiler::Executable& executable,
+                                                                         runtime::Stream& stream) {
   const bool has_own = site_.features == nullptr || !executable.is_static() || feature_base_ != nullptr;
-  if (has_own || executable.needs().features == 0) return std::unique_ptr<SharedFeatures::Lease>();
+  if (has_own || executable.needs().features == 0) return std::optional<SharedFeatures::Lease>();
   if (stream.is_capturing()) {  // what is captured keeps its memory
     REPRISE_RETURN_IF_ERROR(executable.SetFeatures(nullptr, 0));
-    return std::unique_ptr<SharedFeatures::Lease>();
+    return std::optional<SharedFeatures::Lease>();
   }
   REPRISE_ASSIGN_OR_RETURN(SharedFeatures::Lease lease,
                            site_.features->Begin(executable.needs().features, stream.handle()));
   REPRISE_RETURN_IF_ERROR(executable.SetFeatures(lease.base, lease.bytes));
-  return std::make_unique<SharedFeatures::Lease>(std::move(lease));
+  return std::optional(std::move(lease));
 }
 
 compiler::FeatureAllocator* GraphEntry::FeaturesOf(const compiler::Executable& executable,
