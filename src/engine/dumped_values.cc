@@ -5,45 +5,20 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <optional>
 
 #include "kernels/dtype.h"
 #include "kernels/float16.h"
 #include "opdef/graph_op.h"
+#include "runtime/tensor_file.h"
 
 namespace reprise::engine {
 namespace {
 
 using kernels::DType;
-
-// The name that NumPy has for a type; empty where it has none.
-std::string_view NumpyName(int32_t dtype) {
-  switch (static_cast<DType>(dtype)) {
-    case DType::kFloat:
-    case DType::kBFloat16: return "<f4";
-    case DType::kFloat16: return "<f2";
-    case DType::kDouble: return "<f8";
-    case DType::kInt8: return "|i1";
-    case DType::kInt16: return "<i2";
-    case DType::kInt32: return "<i4";
-    case DType::kInt64: return "<i8";
-    case DType::kUInt8: return "|u1";
-    case DType::kUInt16: return "<u2";
-    case DType::kUInt32: return "<u4";
-    case DType::kUInt64: return "<u8";
-    case DType::kBool: return "|b1";
-    case DType::kComplex64: return "<c8";
-    case DType::kComplex128: return "<c16";
-    default: return "";
-  }
-}
-
-float WidenBfloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 template <class T, class Visit>
 void Each(const DumpedValue& value, Visit visit) {
@@ -64,7 +39,9 @@ bool EachNumber(const DumpedValue& value, const std::function<void(double)>& vis
     case DType::kFloat16:
       Each<uint16_t>(value, [&](uint16_t bits) { visit(kernels::HalfBitsToFloat(bits)); });
       return true;
-    case DType::kBFloat16: Each<uint16_t>(value, [&](uint16_t bits) { visit(WidenBfloat16(bits)); }); return true;
+    case DType::kBFloat16:
+      Each<uint16_t>(value, [&](uint16_t bits) { visit(kernels::BFloat16BitsToFloat(bits)); });
+      return true;
     case DType::kInt8: Each<int8_t>(value, plain); return true;
     case DType::kInt16: Each<int16_t>(value, plain); return true;
     case DType::kInt32: Each<int32_t>(value, plain); return true;
@@ -81,30 +58,20 @@ bool EachNumber(const DumpedValue& value, const std::function<void(double)>& vis
 }  // namespace
 
 std::string NpyOf(const DumpedValue& value) {
-  std::string name(NumpyName(value.dtype));
-  std::vector<int64_t> shape = value.shape;
-  if (name.empty()) {
-    name = "|u1";
-    shape = {static_cast<int64_t>(value.bytes)};
+  ir::TensorInfo tensor;
+  tensor.data = value.memory.address;
+  tensor.dtype = value.dtype;
+  tensor.sizes = value.shape;
+  if (!kernels::IsKnown(static_cast<DType>(value.dtype))) {
+    tensor.dtype = static_cast<int32_t>(DType::kUInt8);
+    tensor.sizes = {static_cast<int64_t>(value.bytes)};
   }
-  std::string head = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", name,
-                                 fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
-  constexpr size_t kLead = 10;  // magic, version, length
-  head.resize((kLead + head.size() + 1 + 63) / 64 * 64 - kLead - 1, ' ');
-  head += '\n';
-  std::string file("\x93NUMPY\x01\x00", 8);
-  file += static_cast<char>(head.size() & 0xFF);
-  file += static_cast<char>(head.size() >> 8);
-  file += head;
-  if (value.bytes == 0) return file;
-  if (static_cast<DType>(value.dtype) == DType::kBFloat16) {
-    Each<uint16_t>(value, [&file](uint16_t bits) {
-      const float wide = WidenBfloat16(bits);
-      file.append(reinterpret_cast<const char*>(&wide), sizeof wide);
-    });
-  } else {
-    file.append(static_cast<const char*>(value.memory.address), value.bytes);
-  }
+  tensor.strides.assign(tensor.sizes.size(), 1);
+  for (size_t d = tensor.sizes.size(); d > 1; --d) tensor.strides[d - 2] = tensor.strides[d - 1] * tensor.sizes[d - 1];
+  std::string file;
+  int64_t read = 0;
+  runtime::WriteNpy(
+      tensor, [&file](std::string_view bytes) { return file.append(bytes), true; }, &read);
   return file;
 }
 

@@ -2,6 +2,7 @@
 #include "runtime/tensor_file.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
@@ -59,11 +60,9 @@ const char* NpyType(DType type) {
 }
 
 std::string NpyHeader(const ir::TensorInfo& tensor) {
-  std::string shape;
-  for (const int64_t size : tensor.sizes) shape += fmt::format("{}, ", size);
-  if (tensor.sizes.size() > 1) shape.resize(shape.size() - 2);  // "(3, )" is a tuple, "(2, 3)" is nicer
-  std::string text =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", NpyType(TypeOfTensor(tensor)), shape);
+  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
+                                 NpyType(TypeOfTensor(tensor)), fmt::join(tensor.sizes, ", "),
+                                 tensor.sizes.size() == 1 ? "," : "");  // "(3)" is no tuple
   constexpr size_t kPrefix = 10;  // magic, version, length
   constexpr size_t kAlignment = 64;
   text.append(kAlignment - 1 - (kPrefix + text.size()) % kAlignment, ' ');
