@@ -7,7 +7,6 @@
 #include <new>
 
 #include "ir/task_info.h"
-#include "model/model.h"
 
 namespace reprise::model {
 namespace {
@@ -119,25 +118,25 @@ bool Liveness::Names(const std::vector<Use>& uses, const ir::Graph& graph, const
   return false;
 }
 
-Status Liveness::Check(const Model& model) {
+bool Liveness::FindGone(const ir::Graph& graph) {
   device::MemoryRegistry& memory = device::MemoryRegistry::Get();
-  if (memory.freed_count() == seen_ && !gone_) [[likely]]
-    return {};
-  if (!device::ChecksPointers() || model.kind() == ModelKind::kBuilt) return {};
-  if (!collected_) Collect(model.graph());
-  if (!changed_.empty()) CollectChanged(model.graph());
-  if (gone_ && !Names(model.graph(), *gone_)) gone_.reset();  // mapped or allocated again at the same place
-  if (!gone_) {
-    const std::vector<device::FreedRange> freed = memory.FreedSince(seen_);
-    const auto first =
-        std::find_if(freed.begin(), freed.end(), [&](const auto& range) { return Names(model.graph(), range); });
-    if (first == freed.end()) {
-      seen_ = freed.empty() ? memory.freed_count() : freed.back().number;
-      return {};
-    }
-    gone_ = *first;
+  if (!device::ChecksPointers()) return false;
+  if (!collected_) Collect(graph);
+  if (!changed_.empty()) CollectChanged(graph);
+  if (gone_ && Names(graph, *gone_)) return true;
+  gone_.reset();  // mapped or allocated again at the same place
+  const std::vector<device::FreedRange> freed = memory.FreedSince(seen_);
+  const auto first = std::find_if(freed.begin(), freed.end(), [&](const auto& range) { return Names(graph, range); });
+  if (first == freed.end()) {
+    seen_ = freed.empty() ? memory.freed_count() : freed.back().number;
+    return false;
   }
-  for (const ir::Node& node : model.graph().nodes()) {
+  gone_ = *first;
+  return true;
+}
+
+Status Liveness::TellGone(const ir::Graph& graph, const std::string& owner) const {
+  for (const ir::Node& node : graph.nodes()) {
     if (Skips(node)) continue;
     uintptr_t found = 0;
     ForEachAddress(node, [&](uintptr_t address) {
@@ -145,11 +144,11 @@ Status Liveness::Check(const Model& model) {
     });
     if (found == 0) continue;
     const ir::TaskInfo info = ir::Describe(node);
-    const ir::Lane& lane = model.graph().lanes()[node.lane];
+    const ir::Lane& lane = graph.lanes()[node.lane];
     return Error(kInvalidValue,
                  fmt::format("{} cannot run: task {} of its stream {}, {}, uses {:#x}, and the memory there was "
                              "freed after it was captured",
-                             model.Describe(), node.position, lane.stream_id,
+                             owner, node.position, lane.stream_id,
                              info.name == info.type_name ? ir::SpokenName(node)
                                                          : fmt::format("{} ({})", info.name, info.type_name),
                              found))

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -16,8 +17,6 @@
 #include "ir/graph.h"
 
 namespace reprise::model {
-
-class Model;
 
 /// Threads: one at a time; the model's submit lock orders the checks.
 /// Cost: one load as long as nothing has been freed since the last check; then O(freed ranges · log(addresses)), and
@@ -31,9 +30,14 @@ class Liveness {
 
   /// Nothing has been freed since the last check, which found all well. Any thread.
   bool IsFresh() const { return device::MemoryRegistry::Get().freed_count() == seen_.load(std::memory_order_relaxed); }
-  /// 107000 naming the task, the memory and who freed it. Bodies of conditional tasks, which may not run, and kernels
-  /// of task groups, which may be replaced by then, are left out.
-  Status Check(const Model& model);
+  /// 107000 naming the graph (as its owner describes it), the task, the memory and who freed it. Bodies of conditional
+  /// tasks, which may not run, and kernels of task groups, which may be replaced by then, are left out.
+  template <class DescribeGraph>
+  Status Check(const ir::Graph& graph, DescribeGraph describe) {
+    if (IsFresh() && !gone_) [[likely]]
+      return {};
+    return FindGone(graph) ? TellGone(graph, describe()) : Status();
+  }
   /// These tasks of the graph have changed.
   void Forget(std::span<const ir::NodeId> changed);
   /// All of them may have.
@@ -46,6 +50,9 @@ class Liveness {
     ir::NodeId node;
     auto operator<=>(const Use&) const = default;
   };
+  /// Sets gone_ to a range that the graph still names; whether there is one.
+  bool FindGone(const ir::Graph& graph);
+  Status TellGone(const ir::Graph& graph, const std::string& owner) const;
   void Forgive();
   void Collect(const ir::Graph& graph);
   void CollectChanged(const ir::Graph& graph);

@@ -682,7 +682,9 @@ Status Model::ExecuteChecked(Stream& stream) {
   {
     // External events are bound in the order of the executions.
     std::lock_guard lock(submit_mutex_);
-    REPRISE_RETURN_IF_ERROR(liveness_.Check(*this));
+    if (kind_ != ModelKind::kBuilt) {
+      REPRISE_RETURN_IF_ERROR(liveness_.Check(*graph_, [this] { return Describe(); }));
+    }
     REPRISE_RETURN_IF_ERROR(CheckSeries());
     GraphTask task{this, replay_.get(), {kNoTicket}, nullptr};
     std::vector<std::unique_lock<std::mutex>> order;  // until the task is queued, see Event::order_mutex
