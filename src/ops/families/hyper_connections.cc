@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Hyper-connections on a manifold: streams of hidden states that a doubly stochastic matrix mixes, the matrix itself by
-// Sinkhorn's iterations, and convolutions along the tokens that see only earlier ones.
+// Hyper-connections on a manifold: streams of hidden states that a doubly stochastic matrix mixes, with gradients, the
+// matrix itself by Sinkhorn's iterations, and convolutions along the tokens that see only earlier ones.
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
 #include "ops/computations.h"
 #include "ops/dense.h"
+#include "ops/families/stream_parts.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
@@ -15,7 +17,6 @@ namespace {
 
 using kernels::DType;
 
-constexpr int64_t kMostStreams = 64;
 constexpr int64_t kExpCost = 16;  // light elements
 
 // Where streams and their sizes stand: x [.., streams, size].
@@ -86,6 +87,90 @@ Status LowerMix(OpCall& call) {
   for (const int64_t d : x_operand.sizes().first(rank - 2)) launch.units *= d;
   launch.grain = GrainOf(streams * size * (streams + 1));
   out.Store(call);
+  return {};
+}
+
+// ---- Gradients of the mix behind a layer ----
+
+Status MixBackwardShape(OpCall& call) {
+  StreamSizes sizes{};
+  Dims outer;
+  const Operand& x = call.Get("x");
+  REPRISE_RETURN_IF_ERROR(ReadStreams(call, x, sizes, outer));
+  const Dims whole(x.sizes().data(), x.sizes().size());
+  for (const std::string_view name : {"gradOutput", "gradX"}) {
+    REPRISE_RETURN_IF_ERROR(CheckOptional(call, name, whole, "the shape of x,"));
+  }
+  for (const std::string_view name : {"hRes", "gradHres"}) {
+    REPRISE_RETURN_IF_ERROR(
+        CheckOptional(call, name, With(outer, {sizes.streams, sizes.streams}), "[.., streams, streams]:"));
+  }
+  for (const std::string_view name : {"hOut", "gradHout"}) {
+    REPRISE_RETURN_IF_ERROR(CheckOptional(call, name, With(outer, {sizes.size}), "[.., size]:"));
+  }
+  for (const std::string_view name : {"hPost", "gradHpost"}) {
+    REPRISE_RETURN_IF_ERROR(CheckOptional(call, name, With(outer, {sizes.streams}), "[.., streams]:"));
+  }
+  return {};
+}
+
+// refs: gradients of x, h_res, h_out, h_post; gradient of the result, x, h_res, h_out, h_post. A unit is a token.
+template <class T>
+void MixGradients(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const int64_t n = launch.ints[0], size = launch.ints[1];
+  const T* const matrices = DataOf<T>(launch, 6, memory);
+  for (int64_t token = range.begin; token < range.end; ++token) {
+    T* const of_x = DataOf<T>(launch, 0, memory) + token * n * size;
+    T* const of_res = DataOf<T>(launch, 1, memory) + token * n * n;
+    T* const of_out = DataOf<T>(launch, 2, memory) + token * size;
+    T* const of_post = DataOf<T>(launch, 3, memory) + token * n;
+    const T* const grad = DataOf<T>(launch, 4, memory) + token * n * size;
+    const T* const x = DataOf<T>(launch, 5, memory) + token * n * size;
+    const T* const h_out = DataOf<T>(launch, 7, memory) + token * size;
+    const T* const post = DataOf<T>(launch, 8, memory) + token * n;
+    std::fill_n(of_out, size, T(0));
+    for (int64_t i = 0; i < n; ++i) {
+      const T* const grad_i = grad + i * size;
+      of_post[i] = Dot(grad_i, h_out, size);
+      for (int64_t d = 0; d < size; ++d) of_out[d] += post[i] * grad_i[d];
+    }
+    for (int64_t j = 0; j < n; ++j) {
+      T* const row = of_x + j * size;
+      for (int64_t d = 0; d < size; ++d) row[d] = matrices == nullptr ? grad[j * size + d] : T(0);
+      for (int64_t i = 0; i < n; ++i) {
+        of_res[j * n + i] = Dot(x + j * size, grad + i * size, size);
+        if (matrices == nullptr) continue;
+        const T factor = matrices[(token * n + j) * n + i];
+        for (int64_t d = 0; d < size; ++d) row[d] += factor * grad[i * size + d];
+      }
+    }
+  }
+}
+
+void RunMixGradients(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  if (launch.compute == DType::kDouble) return MixGradients<double>(launch, range, memory);
+  MixGradients<float>(launch, range, memory);
+}
+
+Status LowerMixBackward(OpCall& call) {
+  const DType math = WideFloatOf(call.compute);
+  StreamSizes sizes{};
+  Dims outer;
+  REPRISE_RETURN_IF_ERROR(ReadStreams(call, call.Get("x"), sizes, outer));
+  Dense inputs[5], outputs[4];
+  const std::string_view in[5] = {"gradOutput", "x", "hRes", "hOut", "hPost"};
+  const std::string_view out[4] = {"gradX", "gradHres", "gradHout", "gradHpost"};
+  for (size_t i = 0; i < 5; ++i) inputs[i] = DenseInput(call, call.Find(in[i]), math);
+  for (size_t i = 0; i < 4; ++i) outputs[i] = DenseOutput(call, call.Get(out[i]), math);
+  Launch& launch = call.AddLaunch(RunMixGradients);
+  for (const Dense& output : outputs) output.Write(call, launch);
+  for (const Dense& input : inputs) input.Read(call, launch);
+  launch.compute = math;
+  launch.ints.push_back(sizes.streams);
+  launch.ints.push_back(sizes.size);
+  launch.units = sizes.tokens;
+  launch.grain = GrainOf(2 * sizes.width() * (sizes.streams + 1));
+  for (const Dense& output : outputs) output.Store(call);
   return {};
 }
 
@@ -302,7 +387,9 @@ using streams::CausalShape;
 using streams::LowerCausal;
 using streams::LowerCausalBackward;
 using streams::LowerMix;
+using streams::LowerMixBackward;
 using streams::LowerSinkhorn;
+using streams::MixBackwardShape;
 using streams::MixShape;
 using streams::SinkhornShape;
 
