@@ -55,7 +55,7 @@ def stream_gates(op, g):
                                   "hPreOptional": Ref(pre, single) if keeps else None})
 
 
-@cases("MhcPreBackward")
+@cases("MhcPreBackward", "MhcPreBackwardV2")
 def stream_gates_backward(op, g):
     for dtype in g.floating:
         for number, (outer, n, size) in enumerate(SIZES):
@@ -72,7 +72,8 @@ def stream_gates_backward(op, g):
             of_x = wide[0].grad if later is None else wide[0].grad + high(later)
             of_gamma = wide[4].grad if gamma is not None else torch.zeros(n, size)
             kept = [t.detach().to(torch.float64 if dtype == torch.float64 else single) for t in (inverse, mix, pre, post)]
-            yield Case({"x": x, "phi": phi, "alpha": alpha, "gradHIn": grads[0], "gradHPost": grads[1], "gradHRes": grads[2],
+            mode = {"opImplMode": number % 2} if op == "MhcPreBackwardV2" else {}
+            yield Case(mode | {"x": x, "phi": phi, "alpha": alpha, "gradHIn": grads[0], "gradHPost": grads[1], "gradHRes": grads[2],
                         "invRms": kept[0], "hMix": kept[1], "hPre": kept[2], "hPost": kept[3], "gamma": gamma, "gradXPostOptional": later, "hcEps": 2.0**-10},
                        {"gradX": Ref(of_x, dtype), "gradPhi": Ref(wide[1].grad, single), "gradAlpha": Ref(wide[2].grad, single),
                         "gradBias": Ref(wide[3].grad, single), "gradGamma": None if number == 2 else Ref(of_gamma, single)})
@@ -92,3 +93,53 @@ def stream_mix_backward(op, g):
             yield Case({"gradOutput": grad, "x": x, "hRes": h_res, "hOut": h_out, "hPost": h_post},
                        {"gradX": Ref(wide[0].grad, dtype), "gradHres": Ref(wide[1].grad, torch.float32),
                         "gradHout": Ref(wide[2].grad, dtype), "gradHpost": Ref(wide[3].grad, torch.float32)})
+
+
+MATRICES = (([3, 4, 4], 20, 2.0**-20), ([2, 2, 6, 6], 1, 0.5), ([0, 4, 4], 3, 2.0**-20), ([1, 1], 2, 0.25),
+            ([2, 9, 9], 2, 2.0**-10))  # shape, iterations, eps
+
+
+def iterated(x, count, eps):
+    """The result, the matrices behind each step, and what each step divided by."""
+    wide = x.exp().sum(-1)
+    norms, sums, y = [x.softmax(-1)], [wide], x.softmax(-1) + eps
+    for step in range(1, 2 * count):
+        total = y.sum(-2 if step % 2 else -1, keepdim=True) + eps
+        y = y / total
+        norms.append(y)
+        sums.append(total.squeeze(-2 if step % 2 else -1))
+    return y, norms, sums
+
+
+def in_rows(steps, n):
+    """The steps one after the other, in rows of a multiple of 8."""
+    rows = torch.nn.functional.pad(torch.stack(steps), (0, -n % 8))
+    return rows.flatten()
+
+
+@cases("MhcSinkhorn")
+def sinkhorn(op, g):
+    for dtype in g.floating:
+        for number, (shape, count, eps) in enumerate(MATRICES):
+            x, keeps = g.tensor(shape, dtype), number % 2 == 0
+            y, norms, sums = iterated(high(x), count, eps)
+            top = high(x).amax(-1) if x.numel() else sums[0]
+            sums[0] = (high(x) - top.unsqueeze(-1)).exp().sum(-1)  # of exponentials beside the greatest
+            n, single = shape[-1], torch.float32
+            yield Case({"x": x, "eps": eps, "numIters": count},
+                       {"out": Ref(y, dtype), "normOutOptional": Ref(in_rows(norms, n), single) if keeps else None,
+                        "sumOutOptional": Ref(in_rows(sums, n), single) if keeps else None})
+
+
+@cases("MhcSinkhornBackward")
+def sinkhorn_backward(op, g):
+    for dtype in g.floating:
+        kept = torch.float64 if dtype == torch.float64 else torch.float32
+        for shape, count, eps in MATRICES:
+            x = g.tensor(shape, torch.float64).requires_grad_()
+            y, norms, sums = iterated(x, count, eps)
+            grad = g.tensor(shape, dtype)
+            y.backward(high(grad))
+            n = shape[-1]
+            yield Case({"gradOutput": grad, "normOut": in_rows(norms, n).detach().to(kept), "sumOut": in_rows(sums, n).detach().to(kept)},
+                       {"out": Ref(x.grad, dtype)})

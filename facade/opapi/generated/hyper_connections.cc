@@ -7,8 +7,10 @@
 #include "aclnnop/aclnn_mhc_post_backward.h"
 #include "aclnnop/aclnn_mhc_pre.h"
 #include "aclnnop/aclnn_mhc_pre_backward.h"
+#include "aclnnop/aclnn_mhc_pre_backward_v2.h"
 #include "aclnnop/aclnn_mhc_pre_v2.h"
 #include "aclnnop/aclnn_mhc_sinkhorn.h"
+#include "aclnnop/aclnn_mhc_sinkhorn_backward.h"
 #include "facade/opapi/call.h"
 
 using reprise::opapi::Launch;
@@ -80,6 +82,18 @@ aclnnStatus aclnnMhcPreBackward(void *workspace, uint64_t workspaceSize, aclOpEx
   return Launch(OpId::kMhcPreBackward, "aclnnMhcPreBackward", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnMhcPreBackwardV2GetWorkspaceSize(const aclTensor *x, const aclTensor *phi, const aclTensor *alpha,
+    const aclTensor *gradHIn, const aclTensor *gradHPost, const aclTensor *gradHRes, const aclTensor *invRms,
+    const aclTensor *hMix, const aclTensor *hPre, const aclTensor *hPost, const aclTensor *gamma,
+    const aclTensor *gradXPostOptional, float hcEps, int64_t opImplMode, const aclTensor *gradX,
+    const aclTensor *gradPhi, const aclTensor *gradAlpha, const aclTensor *gradBias, const aclTensor *gradGamma,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kMhcPreBackwardV2, "aclnnMhcPreBackwardV2GetWorkspaceSize", {x, phi, alpha, gradHIn, gradHPost, gradHRes, invRms, hMix, hPre, hPost, gamma, gradXPostOptional, hcEps, opImplMode, gradX, gradPhi, gradAlpha, gradBias, gradGamma}, workspaceSize, executor);
+}
+aclnnStatus aclnnMhcPreBackwardV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kMhcPreBackwardV2, "aclnnMhcPreBackwardV2", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnMhcPostBackwardGetWorkspaceSize(const aclTensor *gradOutput, const aclTensor *x, const aclTensor *hRes,
     const aclTensor *hOut, const aclTensor *hPost, aclTensor *gradX, aclTensor *gradHres, aclTensor *gradHout,
     aclTensor *gradHpost, uint64_t *workspaceSize, aclOpExecutor **executor) {
@@ -87,4 +101,12 @@ aclnnStatus aclnnMhcPostBackwardGetWorkspaceSize(const aclTensor *gradOutput, co
 }
 aclnnStatus aclnnMhcPostBackward(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kMhcPostBackward, "aclnnMhcPostBackward", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMhcSinkhornBackwardGetWorkspaceSize(const aclTensor *gradOutput, const aclTensor *normOut,
+    const aclTensor *sumOut, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kMhcSinkhornBackward, "aclnnMhcSinkhornBackwardGetWorkspaceSize", {gradOutput, normOut, sumOut, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnMhcSinkhornBackward(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kMhcSinkhornBackward, "aclnnMhcSinkhornBackward", workspace, workspaceSize, executor, stream);
 }

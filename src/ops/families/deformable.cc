@@ -2,7 +2,6 @@
 //
 // Convolutions that read each point of their window beside its place, by an offset of its own and times a mask of its
 // own, and their gradients. A point between pixels is read bilinearly; pixels outside of the image are 0.
-//
 // offset [N, 3 * G * K, Ho, Wo] holds, for G groups of channels and K points of the window: all distances to the right,
 // all distances down, all masks. What is read is kept as an image [N, C, Ho * Kh, Wo * Kw], where the window of a
 // result is a rectangle.
@@ -12,6 +11,7 @@
 
 #include "ops/computations.h"
 #include "ops/dense.h"
+#include "ops/families/deformable.h"
 #include "ops/rules.h"
 #include "ops/spatial.h"
 
@@ -73,27 +73,34 @@ Status ReadNumbers(const OpCall& call, Problem& p) {
   return {};
 }
 
+Status ReadWeight(const OpCall& call, Problem& p) {
+  const Operand& weight = call.Get("weight");
+  REPRISE_RETURN_IF_ERROR(CheckRank(call, weight, 4, 4));
+  p.out_channels = weight.sizes()[0];
+  if (weight.sizes()[1] != p.group_in() || p.out_channels % p.groups != 0) {
+    return call.InvalidOperand(weight, fmt::format("has shape {}, expected [a multiple of {}, {}, kernel ..]",
+                                                   ShapeText(weight.sizes()), p.groups, p.group_in()));
+  }
+  if (weight.sizes()[2] == p.kernel_h && weight.sizes()[3] == p.kernel_w) return {};
+  return call.Invalid(fmt::format("kernelSize is [{}, {}], but weight has shape {}", p.kernel_h, p.kernel_w,
+                                  ShapeText(weight.sizes())));
+}
+
 Status ReadProblem(const OpCall& call, Problem& p) {
   const Operand& x = call.Get(call.Has("x") ? "x" : "input");
-  const Operand& weight = call.Get("weight");
-  for (const Operand* operand : {&x, &weight}) REPRISE_RETURN_IF_ERROR(CheckRank(call, *operand, 4, 4));
+  REPRISE_RETURN_IF_ERROR(CheckRank(call, x, 4, 4));
   p.batch = x.sizes()[0];
   p.in_channels = x.sizes()[1];
   p.height = x.sizes()[2];
   p.width = x.sizes()[3];
-  p.out_channels = weight.sizes()[0];
-  p.kernel_h = weight.sizes()[2];
-  p.kernel_w = weight.sizes()[3];
   REPRISE_RETURN_IF_ERROR(ReadNumbers(call, p));
-  if (weight.sizes()[1] != p.group_in() || p.out_channels % p.groups != 0 || p.points() == 0) {
-    return call.InvalidOperand(weight, fmt::format("has shape {}, expected [a multiple of {}, {}, kernel ..]",
-                                                   ShapeText(weight.sizes()), p.groups, p.group_in()));
-  }
   const std::span<const int64_t> kernel = call.Ints("kernelSize");
-  if (kernel.size() != 2 || kernel[0] != p.kernel_h || kernel[1] != p.kernel_w) {
-    return call.Invalid(
-        fmt::format("kernelSize is {}, but weight has kernels of [{}, {}]", ShapeText(kernel), p.kernel_h, p.kernel_w));
+  if (kernel.size() != 2 || kernel[0] < 1 || kernel[1] < 1 || kernel[0] > INT32_MAX || kernel[1] > INT32_MAX) {
+    return call.Invalid(fmt::format("kernelSize is {}, expected two numbers above 0", ShapeText(kernel)));
   }
+  p.kernel_h = kernel[0];
+  p.kernel_w = kernel[1];
+  if (call.Has("weight")) REPRISE_RETURN_IF_ERROR(ReadWeight(call, p));
   const auto size_of = [](int64_t size, int64_t padding, int64_t count, int64_t dilation, int64_t stride) {
     const int64_t rest = size + padding - dilation * (count - 1) - 1;
     return rest < 0 ? 0 : rest / stride + 1;
@@ -113,6 +120,8 @@ Status Check(OpCall& call, std::string_view name, std::initializer_list<int64_t>
   return call.CheckShape(call.Get(name), std::span<const int64_t>(shape.begin(), shape.size()),
                          [&] { return std::string(what); });
 }
+
+}  // namespace
 
 Status DeformableShape(OpCall& call) {
   Problem p{};
@@ -136,9 +145,11 @@ Status DeformableShape(OpCall& call) {
   return Check(call, "gradWeight", {p.out_channels, p.group_in(), p.kernel_h, p.kernel_w}, "the shape of weight,");
 }
 
+namespace {
+
 // ---- Reading beside the place ----
 
-// Where a point of the window is read: the pixel above and left of it, and how far it is from there.
+// Where a point is read: the pixel above and left of it, and how far it is from there.
 template <class T>
 struct Point {
   bool is_inside = false;
@@ -164,7 +175,6 @@ Point<T> PointOf(const Problem& p, const T* offset, int64_t entry, int64_t group
   result.right = x - static_cast<T>(result.column);
   return result;
 }
-
 // The four pixels around a point: [above, below] x [left, right].
 template <class T>
 struct Corners {
@@ -384,6 +394,21 @@ Dense ForEachPoint(const Plan& plan) {
   return DenseTemporary(*plan.call, plan.math, shape);
 }
 
+void AddReading(const Plan& plan, const Dense& read, const Dense& kept, const Dense& x, const Dense& offset) {
+  const Problem& p = plan.problem;
+  plan.Add(Run<ReadPoints<float>, ReadPoints<double>>, {&read, &kept}, {&x, &offset},
+           p.batch * p.deformable_groups * p.points(), p.places() * p.moved_together() * 8);
+}
+
+void AddGradientsOfReading(const Plan& plan, const Dense& of_x, const Dense& of_offset, const Dense& of_read,
+                           const Dense& x, const Dense& offset) {
+  const Problem& p = plan.problem;
+  plan.Add(Run<OfInput<float>, OfInput<double>>, {&of_x}, {&of_read, &offset}, p.batch * p.in_channels,
+           p.points() * p.places() * 16);
+  plan.Add(Run<OfOffset<float>, OfOffset<double>>, {&of_offset}, {&of_read, &x, &offset},
+           p.batch * p.deformable_groups * p.points(), p.places() * p.moved_together() * 16);
+}
+
 Status LowerDeformable(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const Plan plan, PlanOf(call));
   const Problem& p = plan.problem;
@@ -393,9 +418,7 @@ Status LowerDeformable(OpCall& call) {
   const Dense out = DenseOutput(call, call.Get("out"), plan.math);
   const Dense kept = DenseOutput(call, call.Find("deformOutOptional"), plan.math);
   const Dense read = ForEachPoint(plan);
-  const int64_t units = p.batch * p.deformable_groups * p.points();
-  plan.Add(Run<ReadPoints<float>, ReadPoints<double>>, {&read, &kept}, {&x, &offset}, units,
-           p.places() * p.moved_together() * 8);
+  AddReading(plan, read, kept, x, offset);
   plan.Add(Run<AddUp<float>, AddUp<double>>, {&out}, {&read, &weight, &bias}, p.batch * p.out_channels,
            p.places() * p.group_in() * p.points());
   out.Store(call);
@@ -414,19 +437,55 @@ Status LowerDeformableBackward(OpCall& call) {
   const Dense of_weight = DenseOutput(call, call.Get("gradWeight"), DType::kDouble);
   const Dense of_bias = DenseOutput(call, call.Get("gradBias"), DType::kDouble);
   const Dense of_read = ForEachPoint(plan);
-  const int64_t each = p.points() * p.places(), units = p.batch * p.deformable_groups * p.points();
+  const int64_t each = p.points() * p.places();
   plan.Add(Run<OfRead<float>, OfRead<double>>, {&of_read}, {&weight, &grad}, p.batch * p.in_channels,
            each * p.group_out());
   plan.Add(Run<OfWeight<float>, OfWeight<double>>, {&of_weight, &of_bias}, {&grad, &kept}, p.out_channels,
            p.batch * each * p.group_in());
-  plan.Add(Run<OfInput<float>, OfInput<double>>, {&of_x}, {&of_read, &offset}, p.batch * p.in_channels, each * 16);
-  plan.Add(Run<OfOffset<float>, OfOffset<double>>, {&of_offset}, {&of_read, &x, &offset}, units,
-           p.places() * p.moved_together() * 16);
+  AddGradientsOfReading(plan, of_x, of_offset, of_read, x, offset);
   for (const Dense* output : {&of_x, &of_offset, &of_weight, &of_bias}) output->Store(call);
   return {};
 }
 
+// refs: gradients of what was read [N, C, K, places], those of the kept image. A unit is a channel in one entry.
+template <class T>
+void FromImage(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const auto& p = launch.State<Problem>();
+  const T* const image = DataOf<T>(launch, 1, memory);
+  for (int64_t unit = range.begin; unit < range.end; ++unit) {
+    T* const out = DataOf<T>(launch, 0, memory) + unit * p.points() * p.places();
+    for (int64_t i = 0; i < p.points() * p.places(); ++i) {
+      out[i] = image[KeptAt(p, unit / p.in_channels, unit % p.in_channels, i / p.places(), i % p.places())];
+    }
+  }
+}
+
 }  // namespace
+
+Status LowerOffsets(OpCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const Plan plan, PlanOf(call));
+  const Dense kept = DenseOutput(call, call.Get("offsetOut"), plan.math);
+  AddReading(plan, ForEachPoint(plan), kept, DenseInput(call, call.Get("x"), plan.math),
+             DenseInput(call, call.Get("offset"), plan.math));
+  kept.Store(call);
+  return {};
+}
+
+Status LowerOffsetsGradient(OpCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const Plan plan, PlanOf(call));
+  const Problem& p = plan.problem;
+  const Dense grad = DenseInput(call, call.Get("offsetOut"), plan.math);
+  const Dense x = DenseInput(call, call.Get("x"), plan.math), offset = DenseInput(call, call.Get("offset"), plan.math);
+  const Dense of_x = DenseOutput(call, call.Get("gradInput"), plan.math), of_read = ForEachPoint(plan);
+  const Dense of_offset = DenseOutput(call, call.Get("gradOffset"), plan.math);
+  plan.Add(Run<FromImage<float>, FromImage<double>>, {&of_read}, {&grad}, p.batch * p.in_channels,
+           p.points() * p.places());
+  AddGradientsOfReading(plan, of_x, of_offset, of_read, x, offset);
+  of_x.Store(call);
+  of_offset.Store(call);
+  return {};
+}
+
 }  // namespace deformable
 
 using deformable::DeformableShape;

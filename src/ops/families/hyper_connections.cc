@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Hyper-connections on a manifold: streams of hidden states that a doubly stochastic matrix mixes, with gradients, the
-// matrix itself by Sinkhorn's iterations, and convolutions along the tokens that see only earlier ones.
+// Hyper-connections on a manifold: streams of hidden states that a doubly stochastic matrix mixes, with gradients, and
+// convolutions along the tokens that see only earlier ones.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -16,8 +16,6 @@ namespace streams {
 namespace {
 
 using kernels::DType;
-
-constexpr int64_t kExpCost = 16;  // light elements
 
 // Where streams and their sizes stand: x [.., streams, size].
 Status MixShape(OpCall& call) {
@@ -174,77 +172,6 @@ Status LowerMixBackward(OpCall& call) {
   return {};
 }
 
-// ---- Sinkhorn's iterations ----
-
-Status SinkhornShape(OpCall& call) {
-  const Operand& x = call.Get("x");
-  const auto rank = static_cast<size_t>(x.rank());
-  if (rank < 2 || x.sizes()[rank - 1] != x.sizes()[rank - 2] || x.sizes()[rank - 1] > kMostStreams) {
-    return call.InvalidOperand(
-        x, fmt::format("has shape {}, expected [.., n, n] with n of {} at most", ShapeText(x.sizes()), kMostStreams));
-  }
-  if (call.Int("numIters") < 1) {
-    return call.Invalid(fmt::format("numIters is {}", call.Int("numIters")), "pass 1 or more");
-  }
-  if (call.Find("normOutOptional") != nullptr || call.Find("sumOutOptional") != nullptr) {
-    return call.Invalid("normOutOptional or sumOutOptional is given, whose layout no source says",
-                        "pass null for both, and differentiate the formula");
-  }
-  return call.CheckShape(call.Get("out"), x.sizes(), [] { return "the shape of x,"; });
-}
-
-struct Iterations {
-  int64_t n;
-  int64_t count;
-  double eps;
-};
-
-// Rows by their exponentials, then columns and rows in turns by their sums.
-void RunSinkhorn(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
-  const auto& state = launch.State<Iterations>();
-  const int64_t n = state.n;
-  double m[kMostStreams][kMostStreams];
-  const auto divide = [&](bool columns) {
-    for (int64_t a = 0; a < n; ++a) {
-      double sum = state.eps;
-      for (int64_t b = 0; b < n; ++b) sum += columns ? m[b][a] : m[a][b];
-      for (int64_t b = 0; b < n; ++b) (columns ? m[b][a] : m[a][b]) /= sum;
-    }
-  };
-  for (int64_t unit = range.begin; unit < range.end; ++unit) {
-    const auto* x = DataOf<double>(launch, 1, memory) + unit * n * n;
-    for (int64_t i = 0; i < n; ++i) {
-      double most = x[i * n];
-      for (int64_t j = 1; j < n; ++j) most = std::max(most, x[i * n + j]);
-      double sum = 0;
-      for (int64_t j = 0; j < n; ++j) sum += m[i][j] = std::exp(x[i * n + j] - most);
-      for (int64_t j = 0; j < n; ++j) m[i][j] = m[i][j] / sum + state.eps;
-    }
-    divide(true);
-    for (int64_t k = 1; k < state.count; ++k) {
-      divide(false);
-      divide(true);
-    }
-    auto* out = DataOf<double>(launch, 0, memory) + unit * n * n;
-    for (int64_t i = 0; i < n; ++i) std::copy_n(m[i], n, out + i * n);
-  }
-}
-
-Status LowerSinkhorn(OpCall& call) {
-  const Operand& x_operand = call.Get("x");
-  const Dense x = DenseInput(call, x_operand, DType::kDouble);
-  const Dense out = DenseOutput(call, call.Get("out"), DType::kDouble);
-  Launch& launch = call.AddLaunch(RunSinkhorn);
-  out.Write(call, launch);
-  x.Read(call, launch);
-  const int64_t n = x_operand.sizes().back();
-  launch.state = std::make_shared<Iterations>(Iterations{n, call.Int("numIters"), call.Real("eps")});
-  launch.units = n == 0 ? 0 : x_operand.tensor->count / (n * n);
-  launch.grain = GrainOf(n * n * (kExpCost + 4 * call.Int("numIters")));
-  out.Store(call);
-  return {};
-}
-
 // ---- Convolutions that see earlier tokens ----
 
 Status CausalShape(OpCall& call) {
@@ -388,10 +315,8 @@ using streams::LowerCausal;
 using streams::LowerCausalBackward;
 using streams::LowerMix;
 using streams::LowerMixBackward;
-using streams::LowerSinkhorn;
 using streams::MixBackwardShape;
 using streams::MixShape;
-using streams::SinkhornShape;
 
 // The rows of api/computations.csv.
 #define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION

@@ -37,6 +37,7 @@ std::span<const NamedOp> ActivationRows();
 std::span<const NamedOp> AttentionRows();
 std::span<const NamedOp> BlockRows();
 std::span<const NamedOp> ConvolutionRows();
+std::span<const NamedOp> DeformableRows();
 std::span<const NamedOp> DetectionRows();
 std::span<const NamedOp> ElementwiseRows();
 std::span<const NamedOp> ForeachRows();
