@@ -50,9 +50,14 @@ def deformed(x, offset, problem):
     return every.permute(0, 1, 4, 2, 5, 3).reshape(n, x.shape[1], out_h * kh, out_w * kw)
 
 
+def sizes_of(problem):
+    *_, image, kernel, stride, padding, dilation = problem
+    return [(image[i] + sum(padding[2 * i:2 * i + 2]) - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in (0, 1)]
+
+
 def inputs(g, dtype, problem):
     n, groups, moved, channels, made, image, kernel, stride, padding, dilation = problem
-    out = [(image[i] + padding[2 * i] + padding[2 * i + 1] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in (0, 1)]
+    out = sizes_of(problem)
     x = g.tensor([n, groups * channels, *image], dtype)
     weight = g.tensor([groups * made, channels, *kernel], dtype)
     offset = g.tensor([n, 3 * moved * kernel[0] * kernel[1], *out], torch.float32)

@@ -63,7 +63,8 @@ def stream_gates_backward(op, g):
             phi, alpha, bias, gamma = parameters(g, n, size, more=more)
             gamma = gamma if number != 1 else None
             wide = [high(t).requires_grad_() for t in (x, phi, alpha, bias) + ((gamma,) if gamma is not None else ())]
-            read, post, res, inverse, mix, pre = gates_of(*wide[:4], wide[4] if gamma is not None else None, 2.0**-20, 2.0**-10)
+            of_gamma = wide[4] if gamma is not None else None
+            read, post, res, inverse, mix, pre = gates_of(*wide[:4], of_gamma, 2.0**-20, 2.0**-10)
             grads = [g.tensor(list(read.shape), dtype), g.tensor(list(post.shape), torch.float32),
                      g.tensor(list(res.shape), torch.float32)]
             torch.autograd.backward([read, post, res], [high(grad) for grad in grads])
@@ -71,19 +72,24 @@ def stream_gates_backward(op, g):
             single = torch.float32
             of_x = wide[0].grad if later is None else wide[0].grad + high(later)
             of_gamma = wide[4].grad if gamma is not None else torch.zeros(n, size)
-            kept = [t.detach().to(torch.float64 if dtype == torch.float64 else single) for t in (inverse, mix, pre, post)]
+            stored = torch.float64 if dtype == torch.float64 else single
+            kept = [t.detach().to(stored) for t in (inverse, mix, pre, post)]
             mode = {"opImplMode": number % 2} if op == "MhcPreBackwardV2" else {}
-            yield Case(mode | {"x": x, "phi": phi, "alpha": alpha, "gradHIn": grads[0], "gradHPost": grads[1], "gradHRes": grads[2],
-                        "invRms": kept[0], "hMix": kept[1], "hPre": kept[2], "hPost": kept[3], "gamma": gamma, "gradXPostOptional": later, "hcEps": 2.0**-10},
-                       {"gradX": Ref(of_x, dtype), "gradPhi": Ref(wide[1].grad, single), "gradAlpha": Ref(wide[2].grad, single),
-                        "gradBias": Ref(wide[3].grad, single), "gradGamma": None if number == 2 else Ref(of_gamma, single)})
+            yield Case(mode | {"x": x, "phi": phi, "alpha": alpha, "gradHIn": grads[0],
+                               "gradHPost": grads[1], "gradHRes": grads[2], "invRms": kept[0], "hMix": kept[1],
+                               "hPre": kept[2], "hPost": kept[3], "gamma": gamma, "gradXPostOptional": later,
+                               "hcEps": 2.0**-10},
+                       {"gradX": Ref(of_x, dtype), "gradPhi": Ref(wide[1].grad, single),
+                        "gradAlpha": Ref(wide[2].grad, single), "gradBias": Ref(wide[3].grad, single),
+                        "gradGamma": None if number == 2 else Ref(of_gamma, single)})
 
 
 @cases("MhcPostBackward")
 def stream_mix_backward(op, g):
     for dtype in g.floating:
         for number, (outer, n, size) in enumerate((*SIZES, ([0], 4, 3), ([], 3, 9))):
-            x, h_out, h_post = g.tensor([*outer, n, size], dtype), g.tensor([*outer, size], dtype), g.tensor([*outer, n], torch.float32)
+            x, h_out = g.tensor([*outer, n, size], dtype), g.tensor([*outer, size], dtype)
+            h_post = g.tensor([*outer, n], torch.float32)
             h_res = g.tensor([*outer, n, n], torch.float32, "positive") if number != 1 else None
             grad = g.tensor([*outer, n, size], dtype)
             wide = [high(t).requires_grad_() for t in (x, torch.eye(n).expand(*outer, n, n) if h_res is None else h_res,
@@ -141,5 +147,6 @@ def sinkhorn_backward(op, g):
             grad = g.tensor(shape, dtype)
             y.backward(high(grad))
             n = shape[-1]
-            yield Case({"gradOutput": grad, "normOut": in_rows(norms, n).detach().to(kept), "sumOut": in_rows(sums, n).detach().to(kept)},
+            yield Case({"gradOutput": grad, "normOut": in_rows(norms, n).detach().to(kept),
+                        "sumOut": in_rows(sums, n).detach().to(kept)},
                        {"out": Ref(x.grad, dtype)})

@@ -6,7 +6,7 @@ import itertools
 import torch
 import torch.nn.functional as F
 
-from cases_deformable import deformed
+from cases_deformable import deformed, sizes_of
 from graph_ops import call
 from graph_ops_checks import HALF, checks, close, gradients, leaves
 
@@ -322,7 +322,7 @@ def read_beside_the_window(type, random):
                                       (1, 1, 1, 3, 0, (4, 4), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)))):
         dtype = (torch.float32, torch.float16)[number]
         n, _, moved, channels, _, image, kernel, stride, padding, dilation = problem
-        out = [(image[i] + padding[2 * i] + padding[2 * i + 1] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in (0, 1)]
+        out = sizes_of(problem)
         x, offsets = random(n, channels, *image, dtype=dtype), random(n, 3 * moved * kernel[0] * kernel[1], *out, dtype=dtype)
         wide, is_last = leaves(x, offsets), number == 0
         expected = deformed(*wide, problem)
