@@ -78,6 +78,8 @@ class CompiledGraph {
   const GraphState& state() const { return state_; }
   const compiler::CompileOptions& compile_options() const { return compile_options_; }
   bool has_gears() const { return has_gears_; }
+  /// What the results are; of gears those of the first one.
+  std::span<const compiler::Tensor> results() const { return variants_.front().executable->results(); }
   std::vector<Variant>& variants() { return variants_; }
   /// The executable for these inputs. Gears: kParamInvalid unless one fits. Where shapes came along with a run, others
   /// are compiled when they come, and use memory of their own.
