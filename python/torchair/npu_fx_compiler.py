@@ -57,6 +57,8 @@ def _put_static_marks(example_inputs):
 class _FxCompiler:
     """Compiles one FX graph of ATen operators."""
 
+    is_inference = False  # no gradients are wanted: weights are not about to change
+
     def __init__(self, config, phase="forward", marks=None):
         self.config = config
         self.phase = phase
@@ -98,6 +100,7 @@ class _FxCompiler:
         with unset_fake_temporarily():  # constants are real
             gm = copy.deepcopy(gm)
         graph = _graph_class(config)(name, config)
+        graph.is_inference = self.is_inference
         logger.debug("compiling %s (%s) with %s nodes", name, self.phase, len(gm.graph.nodes))
         graph.files = files = debug_files.phase(self.phase)
         if files is not None:
@@ -192,13 +195,15 @@ def compile_with_aot(gm, example_inputs, config, custom_decompositions=None, opt
         gm = replace_stream_event.replace(gm)
     make = cache or _FxCompiler
     forward = make(config, "forward", _marks_of(example_inputs))
+    inference = forward if cache else make(config, "forward", forward.marks)
+    inference.is_inference = True
     keeps = True if cache else config.experimental_config.keep_inference_input_mutations.raw
     return aot_module_simplified(
         gm,
         example_inputs,
         fw_compiler=forward,
         bw_compiler=_no_backward if cache else make(config, "backward"),
-        inference_compiler=None if cache else forward,
+        inference_compiler=None if cache else inference,
         partition_fn=default_partition,
         decompositions=decompositions_of(config, custom_decompositions),
         keep_inference_input_mutations=keeps,

@@ -35,6 +35,17 @@ std::map<ge::AscendString, ge::AscendString> ForEngine(const Options& options) {
   return own;
 }
 
+// "1,0,…": one flag for each input; those that are left out are 0.
+std::vector<bool> Flags(const Options& options, const char* key, size_t inputs) {
+  std::vector<bool> flags(inputs, false);
+  const auto found = options.find(key);
+  if (found == options.end()) return flags;
+  std::istringstream text(found->second);
+  std::string flag;
+  for (size_t i = 0; i < inputs && std::getline(text, flag, ','); ++i) flags[i] = flag == "1";
+  return flags;
+}
+
 bool IsCarriedByBytes(ge::DataType type) { return type == ge::DT_HIFLOAT8 || type == ge::DT_FLOAT4_E1M2; }
 
 void Describe(const at::Tensor& tensor, gert::TensorPlacement placement, gert::Tensor& own) {
@@ -68,12 +79,8 @@ void NpuGraph::Load(const std::string& model, Options options, std::vector<int64
   options.emplace("ge.exec.memoryOptimizationPolicy", "MemoryPriority");
   if (on_device_) options.emplace("ge.exec.reuseZeroCopyMemory", "1");
   refreshable_ = options["ge.featureBaseRefreshable"] == "1";
-  frozen_.assign(placements.size(), false);
-  if (const auto found = options.find("frozenInput"); found != options.end()) {
-    std::istringstream flags(found->second);
-    std::string flag;
-    for (size_t i = 0; i < frozen_.size() && std::getline(flags, flag, ','); ++i) frozen_[i] = flag == "1";
-  }
+  frozen_ = Flags(options, "frozenInput", placements.size());
+  weights_ = Flags(options, "weightInput", placements.size());
   has_gears_ = options.count("ge.dynamicDims") > 0 && options.count("ge.inputShape") > 0 &&
                options.count("ge.dynamicNodeType") > 0;
   placements_ = std::move(placements);
@@ -177,6 +184,7 @@ void NpuGraph::FirstRun(const std::vector<at::Tensor>& inputs, void* stream) {
   Options load;
   std::string frozen;
   std::string hosts;
+  std::string weights;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (frozen_[i] && placements_[i] == kDevice) {
       frozen += (frozen.empty() ? "" : ";") + std::to_string(i) + "," +
@@ -184,10 +192,12 @@ void NpuGraph::FirstRun(const std::vector<at::Tensor>& inputs, void* stream) {
                 std::to_string(inputs[i].storage().nbytes());
       kept_.push_back(inputs[i]);
     }
+    if (weights_[i] && placements_[i] == kDevice) weights += (weights.empty() ? "" : ";") + std::to_string(i);
     if (placements_[i] == kHost && is_static_) hosts += (hosts.empty() ? "" : ";") + std::to_string(i);
   }
   if (!frozen.empty()) load["ge.exec.frozenInputIndexes"] = frozen;
   if (!hosts.empty()) load["ge.exec.hostInputIndexes"] = hosts;
+  if (!weights.empty()) load["reprise.checkedInputIndexes"] = weights;
   if (is_static_) {
     constants_ = AllocateOnDevice(const_bytes_);
     CheckEngine(session_->SetGraphConstMemoryBase(id_, constants_.get(), const_bytes_),

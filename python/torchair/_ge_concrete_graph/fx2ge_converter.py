@@ -50,6 +50,7 @@ class GeConcreteGraph(ConcreteGraph):
         self.results = []  # of the FX graph: see Program
         self.prints = []  # places of outputs that are printed, and how
         self.fx_code = ""
+        self.is_inference = False
         self.program = None
         _load_converters()
 

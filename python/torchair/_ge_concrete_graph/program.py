@@ -207,6 +207,8 @@ class Program:
             f"{i}:[{','.join(str(size) for size in tensor.shape)}]" for i, tensor in enumerate(inputs)
         )
         local["frozenInput"] = ",".join(str(int(self._is_frozen(entry))) for entry in self.inputs)
+        if self.compiled.is_inference:
+            local["weightInput"] = ",".join(str(int(self._is_weight(entry))) for entry in self.inputs)
         free = [str(i) for i in range(self.output_count) if i not in self.bound]
         if free:
             local["ge.exec.outputReuseMemIndexes"] = ",".join(free)
@@ -216,10 +218,11 @@ class Program:
         return local, glob
 
     def _is_frozen(self, entry):
-        return (
-            bool(self.config.experimental_config.frozen_parameter)
-            and entry.kind == "arg" and bool(entry.flag) and entry.is_contiguous and not entry.is_host
-        )
+        return bool(self.config.experimental_config.frozen_parameter) and self._is_weight(entry)
+
+    @staticmethod
+    def _is_weight(entry):
+        return entry.kind == "arg" and bool(entry.flag) and entry.is_contiguous and not entry.is_host
 
     def codegen(self, extra_options=None, caches=False):
         from torchair._ge_concrete_graph import codegen
