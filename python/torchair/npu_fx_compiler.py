@@ -57,6 +57,8 @@ def _put_static_marks(example_inputs):
 class _FxCompiler:
     """Compiles one FX graph of ATen operators."""
 
+    may_split = True
+
     def __init__(self, config, phase="forward", marks=None):
         self.config = config
         self.phase = phase
@@ -97,17 +99,33 @@ class _FxCompiler:
         name = f"graph_{next(_graph_numbers)}"
         with unset_fake_temporarily():  # constants are real
             gm = copy.deepcopy(gm)
-        graph = _graph_class(config)(name, config)
+        make = _graph_class(config)
         logger.debug("compiling %s (%s) with %s nodes", name, self.phase, len(gm.graph.nodes))
-        graph.files = files = debug_files.phase(self.phase)
+        files = debug_files.phase(self.phase)
         if files is not None:
             files.begin(gm)
         _fx_passes.optimize(gm, example_inputs, config, None if files is None else files.after)
-        graph.build(gm, example_inputs, self.phase)
+        graph = self.build(make, name, gm, example_inputs, files)
         graph.dump("original")
         graph.optimize()
         if config.debug.run_eagerly and not config.captures():
             return gm
+        return graph
+
+    def build(self, make, name, gm, example_inputs, files):
+        """The graph of a mode, or several where the engine lacks operators and ``may_split``."""
+        if self.may_split and not self.config.captures():
+            from torchair._ge_concrete_graph import split
+
+            def made(part):
+                graph = make(part, self.config)
+                graph.files = files if part == name else None
+                return graph
+
+            return split.build(made, name, gm, example_inputs, self.phase)
+        graph = make(name, self.config)
+        graph.files = files
+        graph.build(gm, example_inputs, self.phase)
         return graph
 
 

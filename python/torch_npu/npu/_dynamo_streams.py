@@ -11,10 +11,11 @@ def register():
     """Before the first trace, or at any time."""
     from torch_npu.npu import _inductor  # noqa: F401  what dynamo asks of the device
 
-    from torch._dynamo import decorators
+    from torch._dynamo import decorators, trace_rules
     from torch._dynamo.variables import torch as of_torch
     from torch._dynamo.variables import user_defined
 
+    trace_rules.add("torch_npu.npu.random")  # states of generators are no tensors of a graph
     classes = user_defined.UserDefinedClassVariable._in_graph_classes()
     classes.update({streams.Stream, streams.Event, torch.npu.Stream, torch.npu.Event})
     of_torch.TorchInGraphFunctionVariable._get_handlers.cache_clear()  # the interface of npu may be newer

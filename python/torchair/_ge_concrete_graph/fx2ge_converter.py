@@ -51,7 +51,14 @@ class GeConcreteGraph(ConcreteGraph):
         self.prints = []  # places of outputs that are printed, and how
         self.fx_code = ""
         self.program = None
+        self.converting = None  # the node of the FX graph
+        self.refused = None  # called with what the engine says when it refuses the graph: gives what runs instead, or None
+        self.split = None  # that is in the place of this graph, if the engine refused it
         _load_converters()
+
+    @property
+    def fallbacks(self):
+        return self.split.fallbacks if self.split else {}
 
     # ---- Building ----
 
@@ -65,6 +72,7 @@ class GeConcreteGraph(ConcreteGraph):
         mode = _fake_mode_of(gm, example_inputs)
         with unset_fake_temporarily(), self.graph, views.deferred(self.view_optimize):
             for node in gm.graph.nodes:
+                self.converting = self.graph.fx_node = node
                 try:
                     env[node] = self._convert(node, env, example_inputs, mode)
                 except Exception as error:

@@ -161,6 +161,8 @@ class GeGraph:
         self._numbers = {}  # Tensor by text of an expression
         self._packs = {}
         self.ref_data = set()
+        self.fx_node = None  # that is converted now
+        self.made_for = {}  # node of the FX graph by name of the operator
 
     @property
     def name(self):
@@ -202,6 +204,7 @@ class GeGraph:
             raise AssertionError(f"the name {name!r} of a node of type {kind} is blank or there already")
         op = self.proto.op.add(name=name, type=kind)
         self.nodes[name] = op
+        self.made_for[name] = self.fx_node
         for desc_name, tensor in inputs:
             desc = op.input_desc.add()
             if tensor is None:

@@ -29,6 +29,7 @@ class Program:
         self.inputs = [self.graph.inputs[op.name] for op in ops]
         self.output_count = len(self.graph.attr["_output_dtypes"].list.i)
         self.engine_graph = None
+        self.ran = False  # what the engine refuses before that, it refuses to compile
         self.symbols = {}
         self.lines = self._lines()
 
@@ -154,9 +155,30 @@ class Program:
         exec(code, names)  # noqa: S102  our own text
         self.names = names
         kernel = names["kernel"]
+        if self.compiled.refused is not None:
+            self._try_first(kernel, names)
         kernel._boxed_call = True
         kernel.graph = self.compiled
         return kernel
+
+    def _try_first(self, kernel, names):
+        """The first call finds out whether the engine takes the graph; later ones cost nothing for that."""
+        code = kernel.__code__
+
+        def first(args):
+            kernel.__code__ = code
+            values = list(args)
+            try:
+                return kernel(args)
+            except RuntimeError as error:
+                other = names["other"] = None if self.ran else self.compiled.refused(error)
+                if other is None:
+                    raise
+            kernel.__code__ = _call_other.__code__
+            return kernel(values)
+
+        names["first"] = first
+        kernel.__code__ = _call_first.__code__
 
     def rng_offsets(self):
         return self.graph.rng.offsets()
@@ -164,6 +186,7 @@ class Program:
     def first_run(self, everything):
         inputs = everything[0]
         self.prepare(inputs)
+        self.ran = True
         results = self.engine_graph.run(*everything)
         if len(results) != self.output_count:
             raise AssertionError(
@@ -225,6 +248,14 @@ class Program:
         from torchair._ge_concrete_graph import codegen
 
         return codegen.program_text(self, extra_options, caches)
+
+
+def _call_first(args):
+    return first(args)  # noqa: F821  of the generated function
+
+
+def _call_other(args):
+    return other(args)  # noqa: F821  of the generated function
 
 
 def _decorating(run):

@@ -174,6 +174,8 @@ class CacheBackend:
         backend = self
 
         class Compiler(_FxCompiler):
+            may_split = False  # one graph is stored
+
             def compile(self, gm, example_inputs):
                 graph = self.convert(gm, example_inputs)
                 if isinstance(graph, torch.fx.GraphModule):
