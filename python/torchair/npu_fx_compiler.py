@@ -190,6 +190,10 @@ def compile_with_aot(gm, example_inputs, config, custom_decompositions=None, opt
         from torchair._acl_concrete_graph import replace_stream_event
 
         gm = replace_stream_event.replace(gm)
+    else:
+        from torchair._ge_concrete_graph import gears
+
+        gears.guard(gm, example_inputs)
     make = cache or _FxCompiler
     forward = make(config, "forward", _marks_of(example_inputs))
     keeps = True if cache else config.experimental_config.keep_inference_input_mutations.raw

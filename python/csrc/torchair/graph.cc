@@ -5,11 +5,14 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <limits>
 #include <sstream>
 #include <thread>
+
+#include "torchair/log.h"
 
 namespace torchair {
 namespace {
@@ -44,6 +47,17 @@ void Describe(const at::Tensor& tensor, gert::TensorPlacement placement, gert::T
     for (size_t i = 0; i < sizes.size(); ++i) shape->SetDim(i, sizes[i]);
   }
   own.SetData(gert::TensorData(const_cast<void*>(tensor.const_data_ptr()), nullptr, tensor.nbytes(), placement));
+}
+
+// Which streams the engine has chosen, by name of graph.
+void LogStreams(const std::string& name, const ge::CompiledGraphSummary& summary) {
+  std::shared_ptr<ge::StreamAllocationSummary> allocation;
+  if (summary.GetStreamAllocationSummary(allocation) != ge::SUCCESS || allocation == nullptr) return;
+  for (const auto& [label, streams] : allocation->GetAllLogicalStreamInfos()) {
+    std::string text = "stream allocation of graph " + name + ", part " + label.GetString() + ":";
+    for (const auto& stream : streams) text += std::string("\n  ") + stream.ToStringInfo().GetString();
+    TORCHAIR_LOG(kInfo, text);
+  }
 }
 
 void SetFormats(size_t rank, gert::Tensor& own) {
@@ -110,6 +124,7 @@ void NpuGraph::Compile() {
   CheckEngine(session_->CompileGraph(id_), "compiling graph " + name_);
   const auto summary = session_->GetCompiledGraphSummary(id_);
   TORCH_CHECK(summary != nullptr, "graph ", name_, " was compiled, but its summary is missing");
+  if (Logs(LogLevel::kInfo)) LogStreams(name_, *summary);
   is_static_ = summary->IsStatic();
   if (is_static_) {
     CheckOutputs(*summary);
@@ -165,6 +180,16 @@ void NpuGraph::CheckInputs(const std::vector<at::Tensor>& inputs) const {
   }
 }
 
+void NpuGraph::CheckGears() const {
+  for (size_t i = 0; i < placements_.size() && i < input_shapes_.size(); ++i) {
+    const auto& shape = input_shapes_[i];
+    const bool has_gears = std::find(shape.begin(), shape.end(), -1) != shape.end();
+    TORCH_CHECK(!has_gears || placements_[i] == kDevice, "input ", i, " of graph ", name_,
+                " has gears (set_dim_gears) and is on the host, where no gear can be chosen: move it to the device, "
+                "or take the gears from it");
+  }
+}
+
 void NpuGraph::TakeFeatureMemory(void* stream) {
   features_ = ShareFeatures(stream, feature_bytes_);
   CheckEngine(session_->UpdateGraphFeatureMemoryBase(id_, features_->memory.get(), features_->bytes),
@@ -172,6 +197,7 @@ void NpuGraph::TakeFeatureMemory(void* stream) {
 }
 
 void NpuGraph::FirstRun(const std::vector<at::Tensor>& inputs, void* stream) {
+  if (has_gears_) CheckGears();
   allocator_ = StreamAllocator::Of(stream);
   CheckEngine(session_->RegisterExternalAllocator(stream, allocator_), "registering an allocator");
   Options load;
@@ -211,6 +237,11 @@ void NpuGraph::FirstRun(const std::vector<at::Tensor>& inputs, void* stream) {
   }
   stream_ = stream;
   has_run_ = true;
+  if (on_load_) {
+    ge::AscendString timeline;
+    CheckEngine(session_->GraphDebugJSONPrint(id_, 0, timeline), "asking for the tasks of graph " + name_);
+    on_load_(timeline.GetString());
+  }
 }
 
 std::vector<at::Tensor> NpuGraph::RunOnHost(const std::vector<at::Tensor>& inputs,

@@ -28,7 +28,6 @@ def program_text(program, extra_options, caches):
         "from torch._C._dynamo.guards import assert_size_stride",
         "from torchair._ge_concrete_graph.graph import GeGraph",
         "from torchair.core._backend import TorchNpuGraph, initialize_graph_engine",
-        *(["from torchair.ops._print import run_print as show"] if program.compiled.prints else []),
         "",
         f"serialized_graph = {program.graph.SerializeToString()!r}",
         f"global_compile_options = {glob!r}",

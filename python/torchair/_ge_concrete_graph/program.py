@@ -4,12 +4,13 @@
 The work of a call is a function of generated Python, so that it costs no more than what this graph needs.
 """
 import os
+import sys
 
 import sympy
 import torch
 from torch.utils._sympy.printers import PythonPrinter
 
-from torchair._ge_concrete_graph import dumps, gears
+from torchair._ge_concrete_graph import deadlock, dump_options, dumps, formats, gears
 from torchair._ge_concrete_graph.graph import is_symbolic
 from torchair.core import _backend
 from torchair.core.utils import logger
@@ -99,9 +100,6 @@ class Program:
             places = [names[self.bound[i]] if i in self.bound else "None" for i in range(self.output_count)]
             assigned = f"({', '.join(places)},)"
         body.append(f"outs = run((({''.join(name + ', ' for name in names)}), {assigned}, None))")
-        for places, template, count, in_detail in self.compiled.prints:
-            shown = ", ".join(f"outs[{place}]" for place in places)
-            body.append(f"show([{shown}], {template!r}, {count}, {in_detail})")
         for place, i in copies:
             body.append(f"arg{place}.copy_(in{i})")
         results = ", ".join(self._result(each) for each in self.compiled.results)
@@ -147,9 +145,7 @@ class Program:
 
     def runner(self):
         """The function; its first call gives the graph to the engine."""
-        from torchair.ops._print import run_print
-
-        names = {"torch": torch, "math": __import__("math"), "rng_offsets": self.rng_offsets, "run": self.first_run, "show": run_print}
+        names = {"torch": torch, "math": __import__("math"), "rng_offsets": self.rng_offsets, "run": self.first_run}
         code = compile(self.source(), f"<{self.graph.name}>", "exec")
         exec(code, names)  # noqa: S102  our own text
         self.names = names
@@ -183,10 +179,13 @@ class Program:
             from torchair import npu_export
 
             npu_export.export_graph(self.compiled, inputs)
+        formats.describe(self.graph.name, self.inputs, inputs)
         local, glob = self.last_options = self.options(inputs)
         _backend.initialize_graph_engine(glob)
         self.engine_graph = _backend.TorchNpuGraph(self.graph.name)
         self.engine_graph.load(self.graph, local)
+        if self.config.debug.deadlock_check:
+            self.engine_graph.set_on_load(lambda timeline: deadlock.check(self.graph, timeline))
         if self.config.aoe_config.aoe_mode and not self._is_dynamic():
             self.engine_graph.auto_tune(list(inputs))
         self.engine_graph.compile()
@@ -199,6 +198,7 @@ class Program:
         """(of the graph, of the process)."""
         local, glob = self.config.as_dict()
         glob.update(global_options())
+        local.update(dump_options.take(self.graph, glob))
         local["ge.exec.atomicCleanPolicy"] = "1"
         for key in ("ge.deterministic", "ge.deterministicLevel"):
             local[key] = glob[key]
@@ -241,19 +241,22 @@ def _decorating(run):
 
 def global_options():
     """Options of the process that no configuration sets."""
-    import sys
-
+    torch_npu = sys.modules.get("torch_npu")
     options = {
         "ge.exec.staticMemoryPolicy": "2",
         "ge.opSelectImplmode": "high_precision",
         "ge.exec.deviceId": str(_backend.device_id()),
-        "ge_run_with_torch_npu": "1" if "torch_npu" in sys.modules else "0",
+        "ge_run_with_torch_npu": "0" if torch_npu is None else "1",
         "ge.exec.allow_hf32": "10",
-        "ge.deterministic": "1" if torch.are_deterministic_algorithms_enabled() else "0",
+        "ge.deterministic": "1",
         "ge.deterministicLevel": "0",
     }
-    if "torch_npu" not in sys.modules:
-        options["ge.deterministic"] = "1"
+    if torch_npu is not None:
+        options["ge.deterministic"] = "1" if torch.are_deterministic_algorithms_enabled() else "0"
+        options["ge.exec.allow_hf32"] = "".join(
+            "1" if getattr(part, "allow_hf32", default) else "0"
+            for part, default in ((getattr(torch_npu.npu, "conv", None), True), (getattr(torch_npu.npu, "matmul", None), False))
+        )
     return options
 
 
