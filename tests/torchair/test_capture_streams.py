@@ -133,6 +133,46 @@ def test_TA_153_155_156_streams_of_the_program():
     torch.testing.assert_close(module["kernel"](x)[0], step(x))
 
 
+def test_TA_153_154_streams_that_are_set():
+    one, two = torch.npu.Stream(), torch.npu.Stream()
+
+    def step(x):
+        first = torch.npu.current_stream()
+        made, done = torch.npu.Event(), torch.npu.Event()
+        y = x + 1
+        made.record()
+        torch.npu.set_stream(one)
+        made.wait()
+        z = y @ y
+        torch.npu.set_stream(two)
+        two.wait_stream(one)
+        w = z * 2
+        torch.npu.set_stream(one)
+        v = z - 1
+        done.record(two)
+        one.wait_event(done)
+        u = v + w
+        torch.npu.set_stream(first)
+        first.wait_stream(one)
+        return u * 2
+
+    graph = same_as_eager(step, rand(8, 8))
+    assert operators(graph)["air.scope_enter.default"] >= 2
+    assert torch.npu.current_stream() == torch.npu.default_stream()
+
+    def lost(x):
+        y = x + 1
+        torch.npu.set_stream(one)
+        return y * 2
+
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="(?s)set the first stream again.*with torch.npu.stream"):
+        compiled(lost)(rand(3))
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="with torch.npu.stream"):  # other backends do not know where the caller is then
+        torch.compile(lost, backend="aot_eager", fullgraph=True)(rand(3))
+
+
 def test_TA_155_waiting_on_the_host_is_refused():
     def step(x):
         event = torch.npu.Event()

@@ -19,6 +19,12 @@ def register():
     classes.update({streams.Stream, streams.Event, torch.npu.Stream, torch.npu.Event})
     of_torch.TorchInGraphFunctionVariable._get_handlers.cache_clear()  # the interface of npu may be newer
 
+    from torch._dynamo import trace_rules
+    from torch_npu.npu import _dynamo_set_stream
+
+    trace_rules._allowed_callable_ids.add(id(streams.set_stream))
+    of_torch.TorchInGraphFunctionVariable._get_handlers()[streams.set_stream] = _dynamo_set_stream.handle
+
     @decorators.substitute_in_graph(streams.current_stream, skip_signature_check=True)
     def current_stream(device=None):
         return torch.accelerator.current_stream()

@@ -213,6 +213,8 @@ class Program:
         if self.bound and not any(self.inputs[i].is_host for i in self.bound.values()):
             local["ge.exec.outputReuseInputMemIndexes"] = "|".join(f"{i},{o}" for o, i in sorted(self.bound.items()))
         local.update(gears.options(self.inputs, self.config))
+        if self.compiled.extra_options:
+            local.update(self.compiled.extra_options, **{"ge.graph_key": self.graph.name})
         return local, glob
 
     def _is_frozen(self, entry):
