@@ -146,3 +146,134 @@ def test_TA_085_small_and_unsigned_types():
         check(lambda x: x.to(dtype), torch.tensor([1, 2, 60000], dtype=torch.int32).npu())
         check(lambda x: (x.to(torch.int64) + 1, x.to(torch.float32)), torch.tensor([1, 2, 60000]).npu().to(dtype))
         check(lambda x: x.clone(), torch.tensor([1, 2, 60000]).npu().to(dtype))
+
+
+# ---- Operators that write, as functional graphs have them ----
+
+
+def written(schema, function):
+    name = schema.split("(")[0]
+    library.define(schema)
+    library.impl(name, function, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"torchair_rules::{name}", lambda *args, **kwargs: None, lib=library)
+    return getattr(own, name).default
+
+
+def assigned(x, value):
+    """A node that writes ``x``: ScatterNdUpdate of all of its rows."""
+    rows = torchair.ge.Const([[i] for i in range(x.symsize[0])])
+    return custom_op("ScatterNdUpdate", inputs={"var": x, "indices": rows, "updates": value}, outputs=["var"])
+
+
+def test_TA_063_operators_that_write_and_return_nothing():
+    def both(x, y, mode, *, count, other=None):
+        x.copy_(y * count if mode == "mul" else y)
+        y.copy_(x + 1 if other is None else x + other)
+
+    target = written("both(Tensor(a!) x, Tensor(b!) y, str mode, *, int count, Tensor? other=None) -> ()", both)
+
+    @converted(target)
+    def convert(x, y, mode, *, count, other=None, meta_outputs=None):
+        assert mode == "mul" and isinstance(count, int)
+        # The second write first: the last node is the only one of this call whose result replaces a copy by its name.
+        value = torchair._ge_concrete_graph.ge_apis.Mul(y, float(count)) if mode == "mul" else y
+        first = assigned(x, value)
+        assigned(y, torchair._ge_concrete_graph.ge_apis.Add(first, 1.0 if other is None else other))
+
+    def f(x, y, other):
+        own.both(x, y, "mul", count=3)
+        z = x + y
+        own.both(x[1:], y[1:], "mul", count=2, other=other)
+        return z, x * 1
+
+    with log() as lines:
+        check(f, numbers(3, 2), numbers(3, 2), numbers(2, 2))
+    assert lines.count("no output of the operator is") >= 1
+
+
+def test_TA_064_several_operators_stand_for_one():
+    target = written("halved(Tensor(a!) x) -> ()", lambda x: x.mul_(0.5))
+
+    @converted(target)
+    def convert(x, *, meta_outputs=None):
+        from torchair._ge_concrete_graph import ge_apis
+
+        assigned(x, ge_apis.Mul(x, 0.5))
+
+    def f(x):
+        own.halved(x)
+        return x + 1
+
+    with log() as lines:
+        step = check(f, numbers(3, 2))
+        made, _ = graphs_of(f, numbers(3, 2))
+    identity = next(op for op in made[0].graph.op if op.type == "Identity")
+    assert identity.input[0].startswith("TensorMove") and identity.input[1] == "ScatterNdUpdate:-1"
+    assert lines.count("the copy itself stands for it") >= 1 and step.backend.count == 1
+
+
+# ---- What stays whole, and what is taken apart ----
+
+
+def test_TA_087_nearest_neighbours_stay_one_operator():
+    model = torch.nn.Upsample(scale_factor=2, mode="nearest")
+    for rows in (3, 5):
+        made, result = graphs_of(model, numbers(1, 2, rows, 4), dynamic=True)
+        assert [op.type for op in made[0].graph.op].count("ResizeNearestNeighborV2") == 1
+        torch._dynamo.reset()
+    step = compiled(model, dynamic=True)
+    for rows in (3, 5):
+        x = numbers(1, 2, rows, 4)
+        equal(step(x), model(x))
+
+
+def test_TA_090_decompositions_of_the_program(tmp_path):
+    table = {torch.ops.aten.tanh.default: lambda x: 2 * torch.sigmoid(2 * x) - 1}
+    x = numbers(3, 4)
+    kinds = []
+    for custom in (None, table):
+        from torchair._ge_concrete_graph.fx2ge_converter import GeConcreteGraph
+
+        made, optimize = [], GeConcreteGraph.optimize
+        try:
+            GeConcreteGraph.optimize = lambda self, made=made, optimize=optimize: (made.append(self), optimize(self))[1]
+            equal(compiled(torch.tanh, custom_decompositions=custom)(x), torch.tanh(x))
+        finally:
+            GeConcreteGraph.optimize = optimize
+        kinds.append({op.type for op in made[0].graph.op})
+        torch._dynamo.reset()
+    assert "Tanh" in kinds[0] and "Tanh" not in kinds[1] and "Sigmoid" in kinds[1]
+
+    class Model(torch.nn.Module):
+        def step(self, x):
+            return torch.tanh(x)
+
+    model = Model()
+    step = torchair.inference.cache_compile(model.step, cache_dir=str(tmp_path), custom_decompositions=table)
+    with torch.no_grad():
+        equal(step(x), torch.tanh(x))
+    text = torchair.inference.readable_cache(step.path, print_output=False)
+    assert "Sigmoid" in text and "Tanh" not in text
+
+
+def test_TA_047_types_that_are_carried_by_bytes(recwarn):
+    from torchair._ge_concrete_graph.dtypes import to_proto
+    from torchair.core._backend import TorchNpuGraph
+
+    made, _ = graphs_of(lambda x: x + 0, numbers(4).to(torch.uint8), config=None)
+    program = made[0].program
+
+    def compiled_as(engine_type, fx_type, name):
+        for op in made[0].graph.op:
+            for desc in (*op.input_desc, *op.output_desc):
+                desc.dtype = to_proto(engine_type)
+        made[0].graph.attr["_output_dtypes"].list.i[:] = [int(fx_type)]
+        graph = TorchNpuGraph(name)
+        graph.load(made[0].graph, program.last_options[0])
+        graph.compile()
+
+    for engine_type in (DataType.DT_HIFLOAT8,):
+        with pytest.raises(RuntimeError, match="is not equal to FX net output"):
+            compiled_as(engine_type, DataType.DT_FLOAT16, f"refused_{int(engine_type)}")
+        compiled_as(engine_type, DataType.DT_UINT8, f"carried_{int(engine_type)}")
+        assert any("uint8 for PyTorch" in str(each.message) for each in recwarn)

@@ -134,12 +134,13 @@ def bitcasts_before_transposes(graph):
 
 
 def _in_order(graph, first, second):
-    """The nodes of a model stand in an order in which they can run; these two have changed places."""
+    """The nodes of a model stand in an order in which they can run; these two change places if they must."""
     places = {op.name: i for i, op in enumerate(graph.op)}
     one, other = places[second.name], places[first.name]
     if one > other:
         return
+    names = first.name, second.name
     copies = [type(first).FromString(op.SerializeToString()) for op in (graph.op[one], graph.op[other])]
     graph.op[one].CopyFrom(copies[1])
     graph.op[other].CopyFrom(copies[0])
-    graph.nodes[first.name], graph.nodes[second.name] = graph.op[one], graph.op[other]
+    graph.nodes[names[0]], graph.nodes[names[1]] = graph.op[one], graph.op[other]
