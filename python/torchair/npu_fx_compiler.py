@@ -157,6 +157,17 @@ def _config_of(config):
         return CompilerConfig()
     if not isinstance(config, CompilerConfig):
         raise TypeError(f"compiler_config must be a CompilerConfig, not {type(config)}")
+    if config.experimental_config.aot_config_enable_joint_graph:
+        raise NotImplementedError(
+            "experimental_config.aot_config_enable_joint_graph: forward and backward are two graphs here; leave it False, call "
+            "backward() on the loss and let the optimizer take its step"
+        )
+    if config.experimental_config.npu_fx_pass:
+        warnings.warn(
+            "experimental_config.npu_fx_pass has no effect: the patterns of joint graphs are not fused, results are the same; call "
+            "torch_npu.npu_rms_norm, npu_rotary_mul and npu_fusion_attention yourself",
+            UserWarning, stacklevel=3,
+        )
     return config
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams, events, core limits and updates at replays in captured functions."""
+import os
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -308,10 +311,40 @@ def test_TA_145_lengths_as_a_tensor():
     assert lines.count("Success to capture fx_graph") == 1
 
 
-def test_TA_174_blocking_launches(monkeypatch):
-    f = compiled(lambda x: x @ x)
-    x = rand(4, 4)
-    torch.testing.assert_close(f(x), x @ x)
+def test_TA_174_blocking_launches():
+    """The variable is read with the first device, so that a process of its own has it."""
+    code = """
+import torch, torch_npu
+x = torch.randn(4, 4, device="npu")
+f = torch.compile(lambda x: (x @ x).relu(), backend="npugraph_ex", fullgraph=True)
+with torch.no_grad():
+    for _ in range(3):
+        y = f(x)
+        assert torch.npu.current_stream().query()
+        torch.testing.assert_close(y, (x @ x).relu())
+        assert torch.npu.current_stream().query()
+"""
+    environment = {**os.environ, "ASCEND_LAUNCH_BLOCKING": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_TA_169_static_kernels_and_core_limits(monkeypatch):
+    from torchair._acl_concrete_graph import static_kernel
+
+    def step(x):
+        with scope.limit_core_num(4, 8):
+            return x + 1
+
+    options = {"experimental_config__aclgraph___aclnn_static_shape_kernel": True}
+    for version, kept in (((8, 5, 0), False), ((9, 0, 0), True)):
+        torch._dynamo.reset()
+        monkeypatch.setattr(static_kernel, "_engine_version", lambda version=version: version)
+        with warnings.catch_warnings(record=True) as said, log() as lines:
+            warnings.simplefilter("always")
+            torch.testing.assert_close(compiled(step, **options)(x := rand(3)), x + 1)
+        assert (lines.count("Start to compile static shape kernel") > 0) is kept
+        assert any("static kernels are off" in str(each.message) for each in said) is not kept
 
 
 # ---- npu_print ----

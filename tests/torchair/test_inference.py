@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiled methods in files, sizes in gears, models in files."""
+import json
 import math
 import os
 import pathlib
@@ -299,6 +300,43 @@ def test_TA_197_198_199_export(tmp_path):
     text = (folder / "dynamo.pbtxt").read_text()
     assert (folder / "model.air").stat().st_size > 0
     assert text.count('type: "Const"') >= 3 and text.count('type: "RefData"') + text.count('type: "Data"') == 1
+
+
+# ---- Exported programs ----
+
+
+def test_TA_201_exported_programs():
+    from torchair.ge.ge_graph_ascend import _optimize_and_convert
+
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4, 2)).eval()
+    found = _optimize_and_convert(torch.export.export(model, (torch.randn(1, 3, 3, 3),)))
+    kinds = [op.type for op in found.proto.op]
+    assert {"Conv2D", "Relu", "NetOutput"} <= set(kinds) and kinds.count("Data") >= 7
+    relu = found.ascend_ir_map["relu"]
+    assert relu.source == "converter" and [op["type"] for op in relu.ops] == ["Relu"] and relu.mapping == {"outputs": ["Relu:0"]}
+    assert found.original is not found.optimized and all(each.source == "converter" for each in found.ascend_ir_map.values())
+
+    class Unknown(nn.Module):
+        def forward(self, x):
+            values, vectors = torch.linalg.eigh(x @ x.t())
+            return values.relu(), vectors * 2
+
+    found = _optimize_and_convert(torch.export.export(Unknown(), (torch.randn(3, 3),)))
+    mock = next(each for each in found.ascend_ir_map.values() if each.source == "")
+    assert mock.ops[0]["type"] == "aten._linalg_eigh.default" and mock.mapping["outputs"][1].endswith(":1")
+    text = json.dumps(found.to_json_dict())
+    constants = [op for op in found.proto.op if op.type == "Const"]
+    assert all(op.attr["value"].t.data.hex() in text for op in constants) and '"ascend_ir_map"' in text
+    own = {torch.ops.aten.relu.default: lambda x: x.clamp_min(0)}
+    found = _optimize_and_convert(torch.export.export(nn.ReLU(), (torch.randn(3),)), custom_decompositions=own)
+    assert "Relu" not in [op.type for op in found.proto.op]
+
+
+def test_joint_graphs_are_refused_and_passes_said():
+    with pytest.raises(NotImplementedError, match="aot_config_enable_joint_graph.*leave it False"):
+        torchair.get_npu_backend(compiler_config=config_of(aot_config_enable_joint_graph=True))
+    with pytest.warns(UserWarning, match="npu_fx_pass has no effect"):
+        torchair.get_npu_backend(compiler_config=config_of(npu_fx_pass=True))
 
 
 _ = graphs_of, warnings

@@ -22,7 +22,24 @@ finally:
     sys.path.remove(str(_FOLDER))
 
 # Cases that graphs refuse in words.
-REFUSED = {}
+_TYPE = "which the operator does not take"
+REFUSED = {
+    "dynamic_quant_int4-float16": "int4|y is int32, but dst_type is int8",
+    "dynamic_quant_tensor-bfloat16": "quant_mode is 'pertensor'",
+    "fused_infer-float32": _TYPE,
+    "fused_infer_v2-float16": _TYPE,
+    "interleave_rope-bfloat16": _TYPE,
+    "interleave_rope-float32": _TYPE,
+    "mla_prolog_functional-float32": _TYPE,
+    "prompt-bfloat16": _TYPE,
+    "prompt-float16": _TYPE,
+    "qkv_rms_norm_functional-float32": _TYPE,
+    "quant_matmul_int4-float16": _TYPE,
+    "quantize_int4-float16": "dtype says int4",
+    "weight_quant_int4-float16": "antiquant_group_size is 32",
+}
+# Rows of no group are whatever lay in memory: results that the tests of the operators hold against zeros.
+_UNWRITTEN = {"clipped_swiglu_halves-float32", "dequant_swiglu-float32"}
 
 
 def overload_of(call):
@@ -50,7 +67,7 @@ def cases():
     found = {}
     for (_, key), (build, dtype) in npu_ops.ALL_CASES.items():
         call = build(npu_ops.Source(1, dtype))
-        if call.traced and is_converted(call):
+        if call.traced and key not in _UNWRITTEN and is_converted(call):
             found[key] = call
     return found
 

@@ -166,17 +166,17 @@ def assigned(x, value):
 
 
 def test_TA_063_operators_that_write_and_return_nothing():
-    def both(x, y, mode, *, count, other=None):
-        x.copy_(y * count if mode == "mul" else y)
+    def both(x, y, kind, *, count, other=None):
+        x.copy_(y * count if kind == "mul" else y)
         y.copy_(x + 1 if other is None else x + other)
 
-    target = written("both(Tensor(a!) x, Tensor(b!) y, str mode, *, int count, Tensor? other=None) -> ()", both)
+    target = written("both(Tensor(a!) x, Tensor(b!) y, str kind, *, int count, Tensor? other=None) -> ()", both)
 
     @converted(target)
-    def convert(x, y, mode, *, count, other=None, meta_outputs=None):
-        assert mode == "mul" and isinstance(count, int)
+    def convert(x, y, kind, *, count, other=None, meta_outputs=None):
+        assert kind == "mul" and isinstance(count, int)
         # The second write first: the last node is the only one of this call whose result replaces a copy by its name.
-        value = torchair._ge_concrete_graph.ge_apis.Mul(y, float(count)) if mode == "mul" else y
+        value = torchair._ge_concrete_graph.ge_apis.Mul(y, float(count)) if kind == "mul" else y
         first = assigned(x, value)
         assigned(y, torchair._ge_concrete_graph.ge_apis.Add(first, 1.0 if other is None else other))
 

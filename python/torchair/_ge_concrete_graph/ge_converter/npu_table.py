@@ -5,7 +5,8 @@ import torch
 
 from torchair._ge_concrete_graph import _operators, auto_converter
 from torchair._ge_concrete_graph import ge_apis as ge
-from torchair._ge_concrete_graph.dtypes import ge_type
+from torchair._ge_concrete_graph.dtypes import DataType
+from torchair._ge_concrete_graph.ge_converter.common import full
 from torchair._ge_concrete_graph.graph import Tensor
 from torchair._ge_concrete_graph.registry import overload, register
 
@@ -18,10 +19,10 @@ def _word(name):
 
 class Row:
     """``names``: of inputs and attributes, the argument in their place; ``made``: a function of all arguments instead of
-    one; ``ignored``: arguments that change nothing here; ``results``: the outputs, where they are not all in order."""
+    one; ``ignored``: arguments that change nothing here; ``absent``: outputs that nobody may read without an argument."""
 
-    def __init__(self, target, kind, names=(), made=(), ignored=(), results=None):
-        self.target, self.kind, self.results = target, kind, results
+    def __init__(self, target, kind, names=(), made=(), ignored=(), absent=()):
+        self.target, self.kind, self.absent = target, kind, dict(absent)
         self.own = _operators.definition(kind)
         self.made = dict(made)
         arguments = {_word(each.name): each.name for each in target._schema.arguments}
@@ -38,12 +39,12 @@ class Row:
     def __call__(self, *args, meta_outputs, **kwargs):
         values = auto_converter.bind(self.target._schema, args, kwargs)
         self._check(values)
-        metas = meta_outputs if isinstance(meta_outputs, tuple) else (meta_outputs,)
+        values["metas"] = metas = meta_outputs if isinstance(meta_outputs, tuple) else (meta_outputs,)
         given = {name: values[argument] for name, argument in self.names.items()}
         for name, make in self.made.items():
             given[name] = make(values)
         outputs = [each.name for each in self.own.outputs]
-        order = self.results or outputs[: len(metas)]
+        order = outputs[: len(metas)]
         for name in self.types:
             owner = outputs[self.types[name]]
             if owner in order:
@@ -53,7 +54,8 @@ class Row:
         counts = {f"size_of_{each.name}": len(metas) for each in self.own.outputs if each.mark == "[]"}
         made = ge.operator(self.kind)(**{name: value for name, value in given.items() if value is not None}, **counts)
         made = dict(zip(outputs, made if isinstance(made, tuple) else (made,)))
-        results = [made[name] for name in order]
+        results = [made[name] if values[self.absent.get(name, self.names[self.own.inputs[0].name])] is not None else full(meta, 0)
+                   for name, meta in zip(order, metas)]
         return results[0] if len(results) == 1 else results
 
     def _check(self, values):
@@ -102,16 +104,38 @@ def _tokens_of_experts(values):
     return values["expert_tokens"] if values["expert_tokens_index"] is None else values["expert_tokens_index"]
 
 
-_ATTENTION = {"key_antiquant_scale": "key_antiquant_scale"}
+def _wide(argument):
+    """In float32 where it is of bfloat16, which biases of the engine's operators are not."""
+
+    def pick(values):
+        value = values[argument]
+        widen = lambda each: ge.Cast(each, dst_type=DataType.DT_FLOAT) if each.dtype == DataType.DT_BF16 else each  # noqa: E731
+        return None if value is None else [widen(each) for each in value] if isinstance(value, (list, tuple)) else widen(value)
+
+    return pick
+
+
+def _permutation(argument, default):
+    return lambda values: values[argument] or default
+
+
+_GROUPED = dict(
+    made={"per_token_scale": lambda values: _only(values, "per_token_scale"),
+          "group_type": lambda values: _or(values["group_type"], -1), "bias": _wide("bias"),
+          # float16, bfloat16, int8, else int32
+          "dtype": lambda values: {DataType.DT_FLOAT16: 0, DataType.DT_BF16: 1, DataType.DT_INT8: 2}.get(values["metas"][0].dtype, 3)},
+    ignored=("per_token_scale", "group_type", "bias"),
+)
 _ROWS = (
     ("npu_add_rms_norm_cast", "AddRmsNormCast"),
-    ("npu_add_rms_norm_dynamic_quant", "AddRmsNormDynamicQuant"),
+    ("npu_add_rms_norm_dynamic_quant", "AddRmsNormDynamicQuant", dict(absent={"y2": "smooth_scale2", "scale2": "smooth_scale2"})),
     ("npu_anti_quant", "AscendAntiQuantV2"),
     ("npu_apply_rotary_pos_emb", "ApplyRotaryPosEmb", dict(made={"layout": _from({"BSND": 1}, "layout")})),
     ("npu_attention_update", "AttentionUpdate", dict(names={"go": "local_out"}, made={"sp": lambda values: len(values["lse"])})),
     ("npu_clipped_swiglu", "ClippedSwiglu"),
     ("npu_dequant_swiglu_quant", "DequantSwigluQuant", dict(
         made={"quant_mode": _from({0: "static", 1: "dynamic"}, "quant_mode"), "round_mode": _from({None: "rint", 0: "rint"}, "round_mode")})),
+    ("npu_dynamic_quant", "DynamicQuant", dict(names={"x": "input"})),
     ("npu_dynamic_quant_asymmetric", "DynamicQuantV2", dict(names={"x": "input"})),
     ("npu_fast_gelu_backward", "FastGeluGrad", dict(names={"dy": "grad", "x": "input"})),
     ("npu_ffn", "FFN", dict(made={"expert_tokens": _tokens_of_experts,
@@ -133,13 +157,9 @@ _ROWS = (
     ("npu_gelu_quant", "GeluQuant", dict(names={"x": "input"})),
     ("npu_group_norm_silu", "GroupNormSilu", dict(names={"x": "input", "gamma": "weight", "beta": "bias", "num_groups": "group"})),
     ("npu_group_quant", "GroupQuant"),
-    ("npu_grouped_matmul", "GroupedMatmul", dict(made={"per_token_scale": lambda values: _only(values, "per_token_scale"),
-                                                       "group_type": lambda values: _or(values["group_type"], -1)},
-                                                 ignored=("per_token_scale", "group_type"))),
-    ("npu_grouped_matmul.List", "GroupedMatmul", dict(made={"per_token_scale": lambda values: _only(values, "per_token_scale"),
-                                                            "group_type": lambda values: _or(values["group_type"], -1)},
-                                                      ignored=("per_token_scale", "group_type"))),
-    ("npu_grouped_matmul_finalize_routing", "GroupedMatmulFinalizeRouting"),
+    ("npu_grouped_matmul", "GroupedMatmul", _GROUPED),
+    ("npu_grouped_matmul.List", "GroupedMatmul", _GROUPED),
+    ("npu_grouped_matmul_finalize_routing", "GroupedMatmulFinalizeRouting", dict(made={"dtype": lambda values: 0})),
     ("npu_incre_flash_attention", "IncreFlashAttention"),
     ("npu_interleave_rope", "InterleaveRope"),
     ("npu_masked_causal_conv1d", "MaskedCausalConv1d"),
@@ -166,9 +186,10 @@ _ROWS = (
     ("npu_scatter_pa_kv_cache_functional", "ScatterPaKvCache", dict(names={"compress_seq_offset": "compress_seq_offsets"})),
     ("npu_swiglu_backward", "SwiGluGrad", dict(names={"y_grad": "grad_output", "x": "input"})),
     ("npu_trans_quant_param", "TransQuantParamV2"),
-    ("npu_transpose_batchmatmul", "TransposeBatchMatMul", dict(names={"x1": "input", "x2": "weight"})),
+    ("npu_transpose_batchmatmul", "TransposeBatchMatMul", dict(
+        names={"x1": "input", "x2": "weight"}, made={"perm_y": _permutation("perm_y", [1, 0, 2])}, ignored=("perm_y",))),
     ("npu_transpose_quant_batchmatmul", "TransposeQuantBatchMatMul"),
-    ("npu_weight_quant_batchmatmul", "WeightQuantBatchMatmulV2", dict(ignored=("inner_precise",))),
+    ("npu_weight_quant_batchmatmul", "WeightQuantBatchMatmulV2", dict(made={"bias": _wide("bias")}, ignored=("inner_precise", "bias"))),
 )
 
 
@@ -206,6 +227,14 @@ def _converts(name):
     return keep
 
 
+@_converts("npu_rotary_mul")
+def _rotary_mul(input, r1, r2, rotary_mode="half", rotate=None, *, meta_outputs):  # noqa: A002
+    if rotate is not None:
+        raise NotImplementedError("npu_rotary_mul: rotate has no place in graphs of the engine; leave it out")
+    mode = _from(_MODES, "rotary_mode")({"rotary_mode": rotary_mode})
+    return ge.operator("RotaryPositionEmbedding")(input, r1, r2, mode=mode) if mode else ge.operator("RotaryMul")(input, r1, r2)
+
+
 @_converts("npu_linear")
 def _linear(input, weight, bias=None, *, meta_outputs):  # noqa: A002
     return ge.operator("MatMulV2")(input, weight, bias, transpose_x2=True)
@@ -224,5 +253,3 @@ def _quantize(input, scales, zero_points, dtype, axis=1, div_mode=True, *, meta_
     scale = ge.operator("Reciprocal")(scales) if div_mode else scales
     return ge.operator("AscendQuantV2")(input, scale, offset, axis=axis, dst_type=int(meta_outputs.dtype))
 
-
-_ = ge_type
