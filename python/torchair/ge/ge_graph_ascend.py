@@ -8,7 +8,7 @@ from google.protobuf.json_format import MessageToDict
 
 from torchair import _fx_passes
 from torchair._ge_concrete_graph import graph_pass
-from torchair._ge_concrete_graph.fx2ge_converter import GeConcreteGraph
+from torchair._ge_concrete_graph.fx2ge_converter import GeConcreteGraph, has_converter
 from torchair._ge_concrete_graph.graph import Tensor
 from torchair._utils.decompositions import decompositions_of
 from torchair.configs.compiler_config import CompilerConfig
@@ -97,7 +97,11 @@ def _optimize_and_convert(exported_program, config=None, custom_decompositions=N
     """Takes a torch.export.ExportedProgram."""
     config = copy.deepcopy(config or CompilerConfig())
     config.experimental_config.enable_view_optimize = False  # each node has operators of its own
-    optimized = exported_program.run_decompositions(decompositions_of(config, custom_decompositions))
+    table = torch.export.default_decompositions()  # takes apart what keeps its name in exported programs, such as conv2d
+    for op in [op for op in table if has_converter(op)]:
+        table.pop(op)
+    table.update(decompositions_of(config, custom_decompositions))
+    optimized = exported_program.run_decompositions(table)
     gm = copy.deepcopy(optimized.graph_module)
     example_inputs = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
     _fx_passes.optimize(gm, example_inputs, config)
