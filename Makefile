@@ -8,10 +8,12 @@
 #   make test-all             the same with the full form of sweeps and random tests, and all programs in all rows
 #   make test-models          transformers, diffusers, timm, lightning and others on the device npu; downloads them
 #   make test-wheel           the row wheel alone: the published package on the installed libraries; downloads it
+#   make compiled-table       PyTorch's table of operators through torch.compile with torchair; TABLE_ARGS="--only '^sort$'"
 #   make flaky                looks for tests that fail now and then, on a busy machine; FLAKY_MINUTES=60
 #   make mutants              builds small mistakes and sees that the tests catch them; MUTANTS_ARGS="--only NAME"
 #   make conformance          which items of the specification are covered and pass
 #   make bench                benchmarks against goals and other systems: table and plot; BENCH_ARGS="--rows R1,R8"
+#   make bench-compile        torch.compile with this torchair and with the published one: first calls and steps; downloads it
 #   make bench-ge             models of the graph engine beside captures, PyTorch, ONNX Runtime and OpenVINO; downloads them
 #   make fuzz                 clang's libFuzzer on sequences of calls and on everything that reads input; FUZZ_SECONDS=60
 #   make lint                 format, layers, generated files, clang-tidy
@@ -24,7 +26,7 @@ STRIP ?= --strip
 JOBS ?= $(shell nproc)
 PRESETS ?= release torch wheel asan tsan
 
-.PHONY: demo test test-all test-models test-wheel flaky mutants conformance bench bench-ge fuzz lint format install uninstall deps dev-deps clean
+.PHONY: demo test test-all test-models test-wheel compiled-table flaky mutants conformance bench bench-compile bench-ge fuzz lint format install uninstall deps dev-deps clean
 
 demo: deps
 	@scripts/demo.sh "$(CURDIR)/build/demo"
@@ -39,6 +41,10 @@ test-all: test
 test-models: deps
 	@scripts/deps.sh torch
 	@scripts/test_models.sh $(MODELS_ARGS)
+
+compiled-table: deps
+	@scripts/deps.sh torch
+	@scripts/compiled_table.sh $(TABLE_ARGS)
 
 test-wheel: PRESETS = wheel
 test-wheel: test
@@ -69,6 +75,10 @@ bench: deps
 	@scripts/deps.sh test
 	@scripts/deps.sh bench || echo "benchmarks: going on without the systems that are not installed" >&2
 	@scripts/bench.sh $(BENCH_ARGS)
+
+bench-compile: deps
+	@scripts/deps.sh torch
+	@scripts/bench_compile.sh $(BENCH_ARGS)
 
 bench-ge: deps
 	@scripts/deps.sh torch

@@ -29,7 +29,9 @@ find_program(REPRISE_CCACHE ccache)
 set(cached)
 if(REPRISE_CCACHE)
   # With precompiled headers ccache is told that no source looks at __DATE__ or at macros that a header might have had.
-  set(cached env CCACHE_SLOPPINESS=pch_defines,time_macros ${REPRISE_CCACHE})
+  # Copies of the tree share what it has: it hands the compiler paths that are relative to the build folder.
+  set(cached env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+             ${REPRISE_CCACHE})
 endif()
 set(CMAKE_C_COMPILER_LAUNCHER ${timed} ${cached})
 set(CMAKE_CXX_COMPILER_LAUNCHER ${timed} ${cached})
@@ -45,9 +47,12 @@ target_compile_options(reprise_build_flags INTERFACE -Wall -Wextra -Wshadow)
 target_compile_options(reprise_build_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)  # for ccache
 # Nobody replaces functions of our libraries, so calls within one need not look.
 target_compile_options(reprise_build_flags INTERFACE -fno-semantic-interposition)
-# Installed libraries name sources (in logs and messages), not the folder that they were built in.
+# Installed libraries name sources (in logs and messages), not the folder that they were built in. The second form of the
+# folder is that of ccache.
 if(NOT REPRISE_SANITIZE)
-  target_compile_options(reprise_build_flags INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+  file(RELATIVE_PATH above ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}/)
+  target_compile_options(reprise_build_flags INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=
+                                                       -fmacro-prefix-map=${above}=)
 endif()
 # The same flags by hand, in CI and for users. Other compilers have other warnings: they are shown.
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)

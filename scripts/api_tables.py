@@ -203,8 +203,8 @@ def split_parameters(signature):
 
 def parse_array(type_text):
     """Splits "uint8_t[8]" into ("uint8_t", "[8]"); the second part is empty for other types."""
-    match = re.fullmatch(r"(.*?)(\[\w+\])?", type_text)
-    return match[1].strip(), match[2] or ""
+    match = re.fullmatch(r"(.*?)((?:\[\w+\])*)", type_text)
+    return match[1].strip(), match[2]
 
 
 def _read_notes(path):

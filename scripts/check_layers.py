@@ -83,7 +83,7 @@ LAYERS = {
     ),
     "facade/nnopbase": Layer("libnnopbase.so: tensors, scalars, lists, executors", ("base", "runtime", "ops"), ("acl", "aclnn")),
     "facade/opapi": Layer("libopapi.so: generated two-phase functions", ("base", "runtime", "ops"), ("acl", "aclnn", "aclnnop")),
-    "facade/mdl": Layer("libacl_mdl.so: offline models, all refused", ("base", "runtime"), ("acl",)),
+    "facade/mdl": Layer("libacl_mdl.so: offline models that the graph engine has compiled", ("base", "runtime"), ("acl",)),
     "facade/tdt_channel": Layer("libacl_tdt_channel.so: tensor channels", ("base", "runtime", "tdt"), ("acl",)),
     "facade/tdt_queue": Layer("libacl_tdt_queue.so: queues, routes, queue buffers", ("base", "runtime", "tdt"), ("acl",)),
     "facade/msprofiler": Layer("libmsprofiler.so: recording, marks, ranges", ("base", "device", "runtime", "profile"), ("acl",)),

@@ -58,6 +58,10 @@ class C11:
         return f"_Generic({constant.name}, {LITERAL_TYPES[constant.ctype]}: 1, default: 0)"
 
     @staticmethod
+    def same_text(constant):  # characters of a literal are no constant expressions in C
+        return f"sizeof {constant.name} == sizeof {constant.literal}"
+
+    @staticmethod
     def is_signed(enum):
         return f"(({enum.name})-1 < ({enum.name})1)"
 
@@ -65,7 +69,7 @@ class C11:
 class Cpp17:
     suffix = "cpp"
     assertion = "static_assert"
-    preamble = "#include <cstddef>\n#include <type_traits>\n#define ALIGN_OF(type) alignof(type)\n"
+    preamble = "#include <cstddef>\n#include <string_view>\n#include <type_traits>\n#define ALIGN_OF(type) alignof(type)\n"
 
     @staticmethod
     def same_function(function):
@@ -90,6 +94,10 @@ class Cpp17:
     @staticmethod
     def same_literal(constant):
         return f"std::is_same_v<decltype({constant.name}), {LITERAL_TYPES[constant.ctype]}>"
+
+    @staticmethod
+    def same_text(constant):
+        return f"std::string_view({constant.name}) == {constant.literal}"
 
     @staticmethod
     def is_signed(enum):
@@ -146,6 +154,9 @@ def constant_checks(tables, language):
             yield language.same_literal(constant), f"{constant.name} has another type"
         if constant.kind == "object" and language is C11:
             continue  # the value of an object is no constant expression in C
+        if constant.literal.startswith('"'):
+            yield language.same_text(constant), f"{constant.name} has another text"
+            continue
         yield f"{constant.name} == {constant.literal}", f"{constant.name} is not {constant.value}"
 
 

@@ -7,28 +7,40 @@
 using reprise::runtime::Refuse;
 
 static const char *const kReasons[] = {
-    "offline models (.om files) hold code for the chip of the device, and the device here is the CPU",
+    "models here read and write buffers of lists, no queues",
+    "the options of loads and runs are not published with this interface",
+    "model objects in memory are not published with this interface",
+    "compiled graphs hold their constants, unless the graph names files",
+    "a compiled graph has no partitions of code for a chip",
+    "the attributes of models are not published with this interface",
+    "the options of runs are not published with this interface",
+    "the options of runs are not published with this interface",
+    "sizes that are open have no bounds here",
+    "a description knows no runs",
+    "compiled graphs keep no names of operators before fusion",
+    "tasks of a run have no numbers that name an operator",
+    "a compiled graph is one graph",
+    "images are not preprocessed",
+    "collectives of models cannot be resumed",
 };
 
 static const char *const kAdvice[] = {
-    "capture the work as a graph (aclmdlRICaptureBegin), or build one with aclmdlRIBuildBegin",
+    "load with aclmdlLoadFromFile or aclmdlLoadFromMem",
+    "load with aclmdlLoadFromFileWithMem, and run with aclmdlExecute or aclmdlExecuteAsync",
+    "load the bytes with aclmdlLoadFromMem",
+    "leave the call out",
+    "ask for the sizes with aclmdlQuerySize",
+    "leave the call out",
+    "run with aclmdlExecute",
+    "run with aclmdlExecuteAsync",
+    "read the sizes with aclmdlGetInputDims; -1 is open",
+    "ask the list of outputs behind a run: aclmdlGetDatasetTensorDesc",
+    "read the graph with ge::Graph::LoadFromFile",
+    "dump tensors with aclmdlInitDump",
+    "build and load each graph for itself",
+    "put the operators into the graph",
+    "reset the device, and load the models again",
 };
-
-aclError aclmdlLoadFromFile(const char *, uint32_t *) {
-  return Refuse("aclmdlLoadFromFile", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlLoadFromMem(const void *, size_t, uint32_t *) {
-  return Refuse("aclmdlLoadFromMem", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlLoadFromFileWithMem(const char *, uint32_t *, void *, size_t, void *, size_t) {
-  return Refuse("aclmdlLoadFromFileWithMem", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlLoadFromMemWithMem(const void *, size_t, uint32_t *, void *, size_t, void *, size_t) {
-  return Refuse("aclmdlLoadFromMemWithMem", 200001, kReasons[0], kAdvice[0]);
-}
 
 aclError aclmdlLoadFromFileWithQ(const char *, uint32_t *, const uint32_t *, size_t, const uint32_t *, size_t) {
   return Refuse("aclmdlLoadFromFileWithQ", 200001, kReasons[0], kAdvice[0]);
@@ -39,402 +51,226 @@ aclError aclmdlLoadFromMemWithQ(const void *, size_t, uint32_t *, const uint32_t
 }
 
 aclError aclmdlLoadWithConfig(const aclmdlConfigHandle *, uint32_t *) {
-  return Refuse("aclmdlLoadWithConfig", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlLoadWithConfig", 200001, kReasons[1], kAdvice[1]);
 }
 
 aclError aclmdlLoadFromModel(const aclmdlModel *, const aclmdlConfigHandle *, uint32_t *) {
-  return Refuse("aclmdlLoadFromModel", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlUnload(uint32_t) {
-  return Refuse("aclmdlUnload", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlLoadFromModel", 200001, kReasons[2], kAdvice[2]);
 }
 
 aclmdlConfigHandle *aclmdlCreateConfigHandle() {
-  Refuse("aclmdlCreateConfigHandle", 200001, kReasons[0], kAdvice[0]);
+  Refuse("aclmdlCreateConfigHandle", 200001, kReasons[1], kAdvice[1]);
   return {};
 }
 
 aclError aclmdlDestroyConfigHandle(aclmdlConfigHandle *) {
-  return Refuse("aclmdlDestroyConfigHandle", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlDestroyConfigHandle", 200001, kReasons[1], kAdvice[1]);
 }
 
 aclError aclmdlSetConfigOpt(aclmdlConfigHandle *, aclmdlConfigAttr, const void *, size_t) {
-  return Refuse("aclmdlSetConfigOpt", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetConfigOpt", 200001, kReasons[1], kAdvice[1]);
 }
 
 aclError aclmdlSetExternalWeightAddress(aclmdlConfigHandle *, const char *, void *, size_t) {
-  return Refuse("aclmdlSetExternalWeightAddress", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlQuerySize(const char *, size_t *, size_t *) {
-  return Refuse("aclmdlQuerySize", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlQuerySizeFromMem(const void *, size_t, size_t *, size_t *) {
-  return Refuse("aclmdlQuerySizeFromMem", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetExternalWeightAddress", 200001, kReasons[3], kAdvice[3]);
 }
 
 aclError aclmdlQueryExeOMDesc(const char *, aclmdlExeOMDesc *) {
-  return Refuse("aclmdlQueryExeOMDesc", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlQueryExeOMDesc", 200001, kReasons[4], kAdvice[4]);
 }
 
 aclError aclmdlSetAttribute(uint32_t, aclmdlAttr, aclmdlAttrValue_t *) {
-  return Refuse("aclmdlSetAttribute", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetAttribute", 200001, kReasons[5], kAdvice[5]);
 }
 
 aclError aclmdlGetAttribute(uint32_t, aclmdlAttr, aclmdlAttrValue_t *) {
-  return Refuse("aclmdlGetAttribute", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlExecute(uint32_t, const aclmdlDataset *, aclmdlDataset *) {
-  return Refuse("aclmdlExecute", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlGetAttribute", 200001, kReasons[5], kAdvice[5]);
 }
 
 aclError aclmdlExecuteV2(uint32_t, const aclmdlDataset *, aclmdlDataset *, aclrtStream, const aclmdlExecConfigHandle *) {
-  return Refuse("aclmdlExecuteV2", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlExecuteAsync(uint32_t, const aclmdlDataset *, aclmdlDataset *, aclrtStream) {
-  return Refuse("aclmdlExecuteAsync", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlExecuteV2", 200001, kReasons[6], kAdvice[6]);
 }
 
 aclError aclmdlExecuteAsyncV2(uint32_t, const aclmdlDataset *, aclmdlDataset *, aclrtStream, const aclmdlExecConfigHandle *) {
-  return Refuse("aclmdlExecuteAsyncV2", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlExecuteAsyncV2", 200001, kReasons[7], kAdvice[7]);
 }
 
 aclmdlExecConfigHandle *aclmdlCreateExecConfigHandle() {
-  Refuse("aclmdlCreateExecConfigHandle", 200001, kReasons[0], kAdvice[0]);
+  Refuse("aclmdlCreateExecConfigHandle", 200001, kReasons[1], kAdvice[1]);
   return {};
 }
 
 aclError aclmdlDestroyExecConfigHandle(const aclmdlExecConfigHandle *) {
-  return Refuse("aclmdlDestroyExecConfigHandle", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlDestroyExecConfigHandle", 200001, kReasons[1], kAdvice[1]);
 }
 
 aclError aclmdlSetExecConfigOpt(aclmdlExecConfigHandle *, aclmdlExecConfigAttr, const void *, size_t) {
-  return Refuse("aclmdlSetExecConfigOpt", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclmdlDataset *aclmdlCreateDataset() {
-  Refuse("aclmdlCreateDataset", 200001, kReasons[0], kAdvice[0]);
-  return {};
-}
-
-aclError aclmdlDestroyDataset(const aclmdlDataset *) {
-  return Refuse("aclmdlDestroyDataset", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlAddDatasetBuffer(aclmdlDataset *, aclDataBuffer *) {
-  return Refuse("aclmdlAddDatasetBuffer", 200001, kReasons[0], kAdvice[0]);
-}
-
-size_t aclmdlGetDatasetNumBuffers(const aclmdlDataset *) {
-  Refuse("aclmdlGetDatasetNumBuffers", 200001, kReasons[0], kAdvice[0]);
-  return {};
-}
-
-aclDataBuffer *aclmdlGetDatasetBuffer(const aclmdlDataset *, size_t) {
-  Refuse("aclmdlGetDatasetBuffer", 200001, kReasons[0], kAdvice[0]);
-  return {};
-}
-
-aclError aclmdlSetDatasetTensorDesc(aclmdlDataset *, aclTensorDesc *, size_t) {
-  return Refuse("aclmdlSetDatasetTensorDesc", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclTensorDesc *aclmdlGetDatasetTensorDesc(const aclmdlDataset *, size_t) {
-  Refuse("aclmdlGetDatasetTensorDesc", 200001, kReasons[0], kAdvice[0]);
-  return {};
-}
-
-aclmdlDesc *aclmdlCreateDesc() {
-  Refuse("aclmdlCreateDesc", 200001, kReasons[0], kAdvice[0]);
-  return {};
-}
-
-aclError aclmdlDestroyDesc(aclmdlDesc *) {
-  return Refuse("aclmdlDestroyDesc", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlGetDesc(aclmdlDesc *, uint32_t) {
-  return Refuse("aclmdlGetDesc", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlGetDescFromFile(aclmdlDesc *, const char *) {
-  return Refuse("aclmdlGetDescFromFile", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlGetDescFromMem(aclmdlDesc *, const void *, size_t) {
-  return Refuse("aclmdlGetDescFromMem", 200001, kReasons[0], kAdvice[0]);
-}
-
-size_t aclmdlGetNumInputs(aclmdlDesc *) {
-  Refuse("aclmdlGetNumInputs", 200001, kReasons[0], kAdvice[0]);
-  return {};
-}
-
-size_t aclmdlGetNumOutputs(aclmdlDesc *) {
-  Refuse("aclmdlGetNumOutputs", 200001, kReasons[0], kAdvice[0]);
-  return {};
-}
-
-size_t aclmdlGetInputSizeByIndex(aclmdlDesc *, size_t) {
-  Refuse("aclmdlGetInputSizeByIndex", 200001, kReasons[0], kAdvice[0]);
-  return {};
-}
-
-size_t aclmdlGetOutputSizeByIndex(aclmdlDesc *, size_t) {
-  Refuse("aclmdlGetOutputSizeByIndex", 200001, kReasons[0], kAdvice[0]);
-  return {};
-}
-
-aclError aclmdlGetInputDims(const aclmdlDesc *, size_t, aclmdlIODims *) {
-  return Refuse("aclmdlGetInputDims", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlGetInputDimsV2(const aclmdlDesc *, size_t, aclmdlIODims *) {
-  return Refuse("aclmdlGetInputDimsV2", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetExecConfigOpt", 200001, kReasons[1], kAdvice[1]);
 }
 
 aclError aclmdlGetInputDimsRange(const aclmdlDesc *, size_t, aclmdlIODimsRange *) {
-  return Refuse("aclmdlGetInputDimsRange", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlGetOutputDims(const aclmdlDesc *, size_t, aclmdlIODims *) {
-  return Refuse("aclmdlGetOutputDims", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlGetInputDimsRange", 200001, kReasons[8], kAdvice[8]);
 }
 
 aclError aclmdlGetCurOutputDims(const aclmdlDesc *, size_t, aclmdlIODims *) {
-  return Refuse("aclmdlGetCurOutputDims", 200001, kReasons[0], kAdvice[0]);
-}
-
-const char *aclmdlGetInputNameByIndex(const aclmdlDesc *, size_t) {
-  Refuse("aclmdlGetInputNameByIndex", 200001, kReasons[0], kAdvice[0]);
-  return {};
-}
-
-const char *aclmdlGetOutputNameByIndex(const aclmdlDesc *, size_t) {
-  Refuse("aclmdlGetOutputNameByIndex", 200001, kReasons[0], kAdvice[0]);
-  return {};
-}
-
-aclError aclmdlGetInputIndexByName(const aclmdlDesc *, const char *, size_t *) {
-  return Refuse("aclmdlGetInputIndexByName", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlGetOutputIndexByName(const aclmdlDesc *, const char *, size_t *) {
-  return Refuse("aclmdlGetOutputIndexByName", 200001, kReasons[0], kAdvice[0]);
-}
-
-const char *aclmdlGetTensorRealName(const aclmdlDesc *, const char *) {
-  Refuse("aclmdlGetTensorRealName", 200001, kReasons[0], kAdvice[0]);
-  return {};
-}
-
-aclFormat aclmdlGetInputFormat(const aclmdlDesc *, size_t) {
-  Refuse("aclmdlGetInputFormat", 200001, kReasons[0], kAdvice[0]);
-  return ACL_FORMAT_UNDEFINED;
-}
-
-aclFormat aclmdlGetOutputFormat(const aclmdlDesc *, size_t) {
-  Refuse("aclmdlGetOutputFormat", 200001, kReasons[0], kAdvice[0]);
-  return ACL_FORMAT_UNDEFINED;
-}
-
-aclDataType aclmdlGetInputDataType(const aclmdlDesc *, size_t) {
-  Refuse("aclmdlGetInputDataType", 200001, kReasons[0], kAdvice[0]);
-  return ACL_DT_UNDEFINED;
-}
-
-aclDataType aclmdlGetOutputDataType(const aclmdlDesc *, size_t) {
-  Refuse("aclmdlGetOutputDataType", 200001, kReasons[0], kAdvice[0]);
-  return ACL_DT_UNDEFINED;
+  return Refuse("aclmdlGetCurOutputDims", 200001, kReasons[9], kAdvice[9]);
 }
 
 const char *aclmdlGetOpAttr(aclmdlDesc *, const char *, const char *) {
-  Refuse("aclmdlGetOpAttr", 200001, kReasons[0], kAdvice[0]);
+  Refuse("aclmdlGetOpAttr", 200001, kReasons[10], kAdvice[10]);
   return {};
 }
 
 aclError aclmdlCreateAndGetOpDesc(uint32_t, uint32_t, uint32_t, char *, size_t, aclTensorDesc **, size_t *, aclTensorDesc **, size_t *) {
-  return Refuse("aclmdlCreateAndGetOpDesc", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlGetDynamicBatch(const aclmdlDesc *, aclmdlBatch *) {
-  return Refuse("aclmdlGetDynamicBatch", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlGetDynamicHW(const aclmdlDesc *, size_t, aclmdlHW *) {
-  return Refuse("aclmdlGetDynamicHW", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlGetInputDynamicGearCount(const aclmdlDesc *, size_t, size_t *) {
-  return Refuse("aclmdlGetInputDynamicGearCount", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlGetInputDynamicDims(const aclmdlDesc *, size_t, aclmdlIODims *, size_t) {
-  return Refuse("aclmdlGetInputDynamicDims", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlSetDynamicBatchSize(uint32_t, aclmdlDataset *, size_t, uint64_t) {
-  return Refuse("aclmdlSetDynamicBatchSize", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlSetDynamicHWSize(uint32_t, aclmdlDataset *, size_t, uint64_t, uint64_t) {
-  return Refuse("aclmdlSetDynamicHWSize", 200001, kReasons[0], kAdvice[0]);
-}
-
-aclError aclmdlSetInputDynamicDims(uint32_t, aclmdlDataset *, size_t, const aclmdlIODims *) {
-  return Refuse("aclmdlSetInputDynamicDims", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlCreateAndGetOpDesc", 200001, kReasons[11], kAdvice[11]);
 }
 
 aclError aclmdlBundleLoadFromFile(const char *, uint32_t *) {
-  return Refuse("aclmdlBundleLoadFromFile", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleLoadFromFile", 200001, kReasons[12], kAdvice[12]);
 }
 
 aclError aclmdlBundleLoadFromMem(const void *, size_t, uint32_t *) {
-  return Refuse("aclmdlBundleLoadFromMem", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleLoadFromMem", 200001, kReasons[12], kAdvice[12]);
 }
 
 aclError aclmdlBundleUnload(uint32_t) {
-  return Refuse("aclmdlBundleUnload", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleUnload", 200001, kReasons[12], kAdvice[12]);
 }
 
 aclError aclmdlBundleGetModelNum(uint32_t, size_t *) {
-  return Refuse("aclmdlBundleGetModelNum", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleGetModelNum", 200001, kReasons[12], kAdvice[12]);
 }
 
 aclError aclmdlBundleGetModelId(uint32_t, size_t, uint32_t *) {
-  return Refuse("aclmdlBundleGetModelId", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleGetModelId", 200001, kReasons[12], kAdvice[12]);
 }
 
 aclmdlBundleQueryInfo *aclmdlBundleCreateQueryInfo() {
-  Refuse("aclmdlBundleCreateQueryInfo", 200001, kReasons[0], kAdvice[0]);
+  Refuse("aclmdlBundleCreateQueryInfo", 200001, kReasons[12], kAdvice[12]);
   return {};
 }
 
 aclError aclmdlBundleDestroyQueryInfo(aclmdlBundleQueryInfo *) {
-  return Refuse("aclmdlBundleDestroyQueryInfo", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleDestroyQueryInfo", 200001, kReasons[12], kAdvice[12]);
 }
 
 aclError aclmdlBundleQueryInfoFromFile(const char *, aclmdlBundleQueryInfo *) {
-  return Refuse("aclmdlBundleQueryInfoFromFile", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleQueryInfoFromFile", 200001, kReasons[12], kAdvice[12]);
 }
 
 aclError aclmdlBundleQueryInfoFromMem(const void *, size_t, aclmdlBundleQueryInfo *) {
-  return Refuse("aclmdlBundleQueryInfoFromMem", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleQueryInfoFromMem", 200001, kReasons[12], kAdvice[12]);
 }
 
 aclError aclmdlBundleGetQueryModelNum(const aclmdlBundleQueryInfo *, size_t *) {
-  return Refuse("aclmdlBundleGetQueryModelNum", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleGetQueryModelNum", 200001, kReasons[12], kAdvice[12]);
 }
 
 aclError aclmdlBundleGetVarWeightSize(const aclmdlBundleQueryInfo *, size_t *) {
-  return Refuse("aclmdlBundleGetVarWeightSize", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleGetVarWeightSize", 200001, kReasons[12], kAdvice[12]);
 }
 
 aclError aclmdlBundleGetSize(const aclmdlBundleQueryInfo *, size_t, size_t *, size_t *) {
-  return Refuse("aclmdlBundleGetSize", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleGetSize", 200001, kReasons[12], kAdvice[12]);
 }
 
 aclError aclmdlBundleInitFromFile(const char *, void *, size_t, uint32_t *) {
-  return Refuse("aclmdlBundleInitFromFile", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleInitFromFile", 200001, kReasons[12], kAdvice[12]);
 }
 
 aclError aclmdlBundleInitFromMem(const void *, size_t, void *, size_t, uint32_t *) {
-  return Refuse("aclmdlBundleInitFromMem", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleInitFromMem", 200001, kReasons[12], kAdvice[12]);
 }
 
 aclError aclmdlBundleLoadModel(uint32_t, size_t, uint32_t *) {
-  return Refuse("aclmdlBundleLoadModel", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleLoadModel", 200001, kReasons[12], kAdvice[12]);
 }
 
 aclError aclmdlBundleLoadModelWithMem(uint32_t, size_t, void *, size_t, void *, size_t, uint32_t *) {
-  return Refuse("aclmdlBundleLoadModelWithMem", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleLoadModelWithMem", 200001, kReasons[12], kAdvice[12]);
 }
 
 aclError aclmdlBundleLoadModelWithConfig(uint32_t, size_t, aclmdlConfigHandle *, uint32_t *) {
-  return Refuse("aclmdlBundleLoadModelWithConfig", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleLoadModelWithConfig", 200001, kReasons[1], kAdvice[1]);
 }
 
 aclError aclmdlBundleUnloadModel(uint32_t, uint32_t) {
-  return Refuse("aclmdlBundleUnloadModel", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlBundleUnloadModel", 200001, kReasons[12], kAdvice[12]);
 }
 
 aclmdlAIPP *aclmdlCreateAIPP(uint64_t) {
-  Refuse("aclmdlCreateAIPP", 200001, kReasons[0], kAdvice[0]);
+  Refuse("aclmdlCreateAIPP", 200001, kReasons[13], kAdvice[13]);
   return {};
 }
 
 aclError aclmdlDestroyAIPP(const aclmdlAIPP *) {
-  return Refuse("aclmdlDestroyAIPP", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlDestroyAIPP", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclmdlGetAippDataSize(uint64_t, size_t *) {
-  return Refuse("aclmdlGetAippDataSize", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlGetAippDataSize", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclmdlGetAippType(uint32_t, size_t, aclmdlInputAippType *, size_t *) {
-  return Refuse("aclmdlGetAippType", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlGetAippType", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclmdlGetFirstAippInfo(uint32_t, size_t, aclAippInfo *) {
-  return Refuse("aclmdlGetFirstAippInfo", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlGetFirstAippInfo", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclmdlSetInputAIPP(uint32_t, aclmdlDataset *, size_t, const aclmdlAIPP *) {
-  return Refuse("aclmdlSetInputAIPP", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetInputAIPP", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclmdlSetAIPPByInputIndex(uint32_t, aclmdlDataset *, size_t, const aclmdlAIPP *) {
-  return Refuse("aclmdlSetAIPPByInputIndex", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetAIPPByInputIndex", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclmdlSetAIPPInputFormat(aclmdlAIPP *, aclAippInputFormat) {
-  return Refuse("aclmdlSetAIPPInputFormat", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetAIPPInputFormat", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclmdlSetAIPPCscParams(aclmdlAIPP *, int8_t, int16_t, int16_t, int16_t, int16_t, int16_t, int16_t, int16_t, int16_t, int16_t, uint8_t, uint8_t, uint8_t, uint8_t, uint8_t, uint8_t) {
-  return Refuse("aclmdlSetAIPPCscParams", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetAIPPCscParams", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclmdlSetAIPPRbuvSwapSwitch(aclmdlAIPP *, int8_t) {
-  return Refuse("aclmdlSetAIPPRbuvSwapSwitch", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetAIPPRbuvSwapSwitch", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclmdlSetAIPPAxSwapSwitch(aclmdlAIPP *, int8_t) {
-  return Refuse("aclmdlSetAIPPAxSwapSwitch", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetAIPPAxSwapSwitch", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclmdlSetAIPPSrcImageSize(aclmdlAIPP *, int32_t, int32_t) {
-  return Refuse("aclmdlSetAIPPSrcImageSize", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetAIPPSrcImageSize", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclmdlSetAIPPScfParams(aclmdlAIPP *, int8_t, int32_t, int32_t, int32_t, int32_t, uint64_t) {
-  return Refuse("aclmdlSetAIPPScfParams", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetAIPPScfParams", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclmdlSetAIPPCropParams(aclmdlAIPP *, int8_t, int32_t, int32_t, int32_t, int32_t, uint64_t) {
-  return Refuse("aclmdlSetAIPPCropParams", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetAIPPCropParams", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclmdlSetAIPPPaddingParams(aclmdlAIPP *, int8_t, int32_t, int32_t, int32_t, int32_t, uint64_t) {
-  return Refuse("aclmdlSetAIPPPaddingParams", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetAIPPPaddingParams", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclmdlSetAIPPDtcPixelMean(aclmdlAIPP *, int16_t, int16_t, int16_t, int16_t, uint64_t) {
-  return Refuse("aclmdlSetAIPPDtcPixelMean", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetAIPPDtcPixelMean", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclmdlSetAIPPDtcPixelMin(aclmdlAIPP *, float, float, float, float, uint64_t) {
-  return Refuse("aclmdlSetAIPPDtcPixelMin", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetAIPPDtcPixelMin", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclmdlSetAIPPPixelVarReci(aclmdlAIPP *, float, float, float, float, uint64_t) {
-  return Refuse("aclmdlSetAIPPPixelVarReci", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclmdlSetAIPPPixelVarReci", 200001, kReasons[13], kAdvice[13]);
 }
 
 aclError aclRecoverAllHcclTasks(int32_t) {
-  return Refuse("aclRecoverAllHcclTasks", 200001, kReasons[0], kAdvice[0]);
+  return Refuse("aclRecoverAllHcclTasks", 200001, kReasons[14], kAdvice[14]);
 }

@@ -27,7 +27,7 @@ constexpr size_t kRecordBytes =
     (ACL_PROF_MAX_OP_TYPE_LEN + ACL_PROF_MAX_OP_NAME_LEN + 6 * sizeof(uint64_t) + 7) / 8 * 8;
 
 Status NoModel(uint32_t model) {
-  return Error(kInvalidModelId, fmt::format("modelId is {}: there is no offline model", model))
+  return Error(kInvalidModelId, fmt::format("modelId is {}: runs of single models are not recorded", model))
       .Culprit("parameter modelId")
       .Hint("record the whole program instead, with aclprofInit and aclprofStart");
 }

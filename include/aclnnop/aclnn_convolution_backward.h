@@ -35,6 +35,28 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnConvTbcBackwardGetWorkspaceSize(const aclTe
 ACL_FUNC_VISIBILITY aclnnStatus aclnnConvTbcBackward(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
+/// Plans gradInput, gradWeight, gradOffset, gradBias = gradients of aclnnDeformableConv2d for gradOutput,
+/// that of its result; offsetOut is what it gave as deformOutOptional.
+///
+/// Shapes: as for aclnnDeformableConv2d; each gradient has the shape of what it belongs to.
+/// Types: float32, float16, bfloat16, float64; offset float32, float16, bfloat16, float64; gradOffset
+///        float32, float16, bfloat16, float64; gradBias float32, float16, bfloat16, float64.
+/// Note: modulated must be true.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnDeformableConv2dBackwardGetWorkspaceSize(const aclTensor *input,
+    const aclTensor *gradOutput, const aclTensor *offsetOut, const aclTensor *weight, const aclTensor *offset,
+    const aclIntArray *kernelSize, const aclIntArray *stride, const aclIntArray *padding,
+    const aclIntArray *dilation, int64_t groups, int64_t deformableGroups, bool modulated,
+    aclTensor *gradInput, aclTensor *gradWeight, aclTensor *gradOffset, aclTensor *gradBias,
+    uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnDeformableConv2dBackwardGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnDeformableConv2dBackward(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 /// Plans the gradients of Convolution with respect to input, weight and bias, as far as outputMask asks for
 /// them.
 ///
@@ -57,16 +79,6 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnConvolutionBackwardGetWorkspaceSize(const a
 /// Queues what aclnnConvolutionBackwardGetWorkspaceSize planned. The executor is used up unless it is
 /// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnConvolutionBackward(void *workspace, uint64_t workspaceSize,
-    aclOpExecutor *executor, aclrtStream stream);
-
-/// aclnnDeformableConv2dBackward is not in Reprise yet: a program that calls it does not link.
-ACL_FUNC_VISIBILITY aclnnStatus aclnnDeformableConv2dBackwardGetWorkspaceSize(const aclTensor *input,
-    const aclTensor *gradOutput, const aclTensor *offsetOut, const aclTensor *weight, const aclTensor *offset,
-    const aclIntArray *kernelSize, const aclIntArray *stride, const aclIntArray *padding,
-    const aclIntArray *dilation, int64_t groups, int64_t deformableGroups, bool modulated,
-    aclTensor *gradInput, aclTensor *gradWeight, aclTensor *gradOffset, aclTensor *gradBias,
-    uint64_t *workspaceSize, aclOpExecutor **executor);
-ACL_FUNC_VISIBILITY aclnnStatus aclnnDeformableConv2dBackward(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
 #ifdef __cplusplus

@@ -36,6 +36,26 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnDropoutV3GetWorkspaceSize(const aclTensor *
 ACL_FUNC_VISIBILITY aclnnStatus aclnnDropoutV3(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
+/// Plans as aclnnDropoutV3.
+///
+/// Shapes: as for aclnnDropoutV3.
+/// Types: float32, float16, bfloat16, float64; optionalNoiseShape float32, float16, bfloat16, float64, all
+///        integers, bool, complex64, complex128; seedTensor all integers; offsetTensor all integers; maskOut
+///        uint8.
+/// Note: The seed is seedTensor, the offset the sum of offsetTensor and offset; both tensors have one element
+///       and are read whenever the operator runs, so that a replay of a capture draws with what they hold
+///       then.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null (but optionalNoiseShape); 161002 when an object was destroyed or a
+///         type, format, shape or value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnDropoutV3TensorGetWorkspaceSize(const aclTensor *input,
+    const aclTensor *optionalNoiseShape, double p, const aclTensor *seedTensor, const aclTensor *offsetTensor,
+    int64_t offset, aclTensor *out, aclTensor *maskOut, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnDropoutV3TensorGetWorkspaceSize planned. The executor is used up unless it is repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnDropoutV3Tensor(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -11,7 +11,8 @@
 extern "C" {
 #endif
 
-/// aclnnHansDecode is not in Reprise yet: a program that calls it does not link.
+/// aclnnHansDecode always fails, with 161002: the layout of what it unpacks is not published. Instead: keep
+/// the tensor as it is, or pack it on the host.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnHansDecodeGetWorkspaceSize(const aclTensor *mantissa,
     const aclTensor *fixed, const aclTensor *var, const aclTensor *pdf, bool reshuff, const aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor);

@@ -11,7 +11,8 @@
 extern "C" {
 #endif
 
-/// aclnnHansEncode is not in Reprise yet: a program that calls it does not link.
+/// aclnnHansEncode always fails, with 161002: the layout of what it packs is not published. Instead: keep the
+/// tensor as it is, or pack it on the host.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnHansEncodeGetWorkspaceSize(const aclTensor *inputTensor,
     aclTensor *pdfRef, bool statistic, bool reshuff, const aclTensor *mantissaOut, const aclTensor *fixedOut,
     const aclTensor *varOut, uint64_t *workspaceSize, aclOpExecutor **executor);

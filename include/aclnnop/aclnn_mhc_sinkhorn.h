@@ -20,9 +20,10 @@ extern "C" {
 /// Plans out = softmax of the rows of x, plus eps; then columns and rows in turns over their sums plus eps,
 /// numIters times the columns.
 ///
-/// Shapes: x and out are [.., n, n].
-/// Types: float32, float16, bfloat16, float64.
-/// Note: normOutOptional and sumOutOptional must be null.
+/// Shapes: x and out are [.., n, n], normOutOptional and sumOutOptional any shape with as many elements.
+/// Types: float32, float16, bfloat16, float64; normOutOptional float32, float16, bfloat16, float64;
+///        sumOutOptional float32, float16, bfloat16, float64.
+/// Note: normOutOptional and sumOutOptional keep what the gradient needs
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null (but normOutOptional, sumOutOptional); 161002 when an object was
 ///         destroyed or a type, format, shape or value does not fit.

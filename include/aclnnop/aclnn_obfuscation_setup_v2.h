@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/// aclnnObfuscationSetupV2 is not in Reprise yet: a program that calls it does not link. Its parameters are
-/// not public.
+/// aclnnObfuscationSetupV2 always fails, with 161002: it speaks to a service in a trusted execution
+/// environment, which a CPU does not have. Instead: compute with the tensors as they are.
 #ifdef __cplusplus
 ACL_FUNC_VISIBILITY aclnnStatus aclnnObfuscationSetupV2GetWorkspaceSize(...);
 #else

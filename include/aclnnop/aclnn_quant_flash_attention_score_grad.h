@@ -11,8 +11,9 @@
 extern "C" {
 #endif
 
-/// aclnnQuantFlashAttentionScoreGrad is not in Reprise yet: a program that calls it does not link. Its
-/// parameters are not public.
+/// aclnnQuantFlashAttentionScoreGrad always fails, with 161002: it computes in floating numbers of 8 bits
+/// (hifloat8), which this device does not have. Instead: convert query, key, value and dy and use
+/// aclnnFlashAttentionScoreGradV2.
 #ifdef __cplusplus
 ACL_FUNC_VISIBILITY aclnnStatus aclnnQuantFlashAttentionScoreGradGetWorkspaceSize(...);
 #else

@@ -225,6 +225,42 @@ class Conv3DTranspose : public Operator {
   REPRISE_OP_ATTRIBUTE(Conv3DTranspose, offset_x, Int)
 };
 
+/* Images read beside the places of a window: a rectangle for each place of the result. */
+class DeformableOffsets : public Operator {
+ public:
+  explicit DeformableOffsets(const char* name) : Operator(name, "DeformableOffsets") {}
+  REPRISE_OP_CONSTRUCTORS(DeformableOffsets)
+  REPRISE_OP_INPUT(DeformableOffsets, x)
+  REPRISE_OP_INPUT(DeformableOffsets, offsets)
+  REPRISE_OP_OUTPUT(DeformableOffsets, y)
+  REPRISE_OP_ATTRIBUTE(DeformableOffsets, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(DeformableOffsets, pads, ListInt)
+  REPRISE_OP_ATTRIBUTE(DeformableOffsets, ksize, ListInt)
+  REPRISE_OP_ATTRIBUTE(DeformableOffsets, dilations, ListInt)
+  REPRISE_OP_ATTRIBUTE(DeformableOffsets, data_format, String)
+  REPRISE_OP_ATTRIBUTE(DeformableOffsets, deformable_groups, Int)
+  REPRISE_OP_ATTRIBUTE(DeformableOffsets, modulated, Bool)
+};
+
+/* Gradients of DeformableOffsets. */
+class DeformableOffsetsGrad : public Operator {
+ public:
+  explicit DeformableOffsetsGrad(const char* name) : Operator(name, "DeformableOffsetsGrad") {}
+  REPRISE_OP_CONSTRUCTORS(DeformableOffsetsGrad)
+  REPRISE_OP_INPUT(DeformableOffsetsGrad, grad)
+  REPRISE_OP_INPUT(DeformableOffsetsGrad, x)
+  REPRISE_OP_INPUT(DeformableOffsetsGrad, offsets)
+  REPRISE_OP_OUTPUT(DeformableOffsetsGrad, grad_x)
+  REPRISE_OP_OUTPUT(DeformableOffsetsGrad, grad_offsets)
+  REPRISE_OP_ATTRIBUTE(DeformableOffsetsGrad, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(DeformableOffsetsGrad, pads, ListInt)
+  REPRISE_OP_ATTRIBUTE(DeformableOffsetsGrad, ksize, ListInt)
+  REPRISE_OP_ATTRIBUTE(DeformableOffsetsGrad, dilations, ListInt)
+  REPRISE_OP_ATTRIBUTE(DeformableOffsetsGrad, data_format, String)
+  REPRISE_OP_ATTRIBUTE(DeformableOffsetsGrad, deformable_groups, Int)
+  REPRISE_OP_ATTRIBUTE(DeformableOffsetsGrad, modulated, Bool)
+};
+
 /* Causal convolution of sequences with kept states. */
 class FusedCausalConv1d : public Operator {
  public:

@@ -38,7 +38,7 @@ class GraphStory:
             found.append(f"{self.tasks} tasks on {self.streams} stream(s), {self.bytes} bytes of its own; keys {', '.join(self.keys)}")
         if self.fallbacks:
             slow = ", ".join(f"{name} {count}×" if count > 1 else name for name, count in self.fallbacks.items())
-            found.append(f"as kernels of PyTorch for the CPU: {slow}")
+            found.append(f"{'as kernels of PyTorch for the CPU' if self.mode == 'captured' else 'run by PyTorch'}: {slow}")
         return found
 
 
@@ -134,6 +134,7 @@ def _story(graph):
         changes=dict(getattr(graph, "changes", {})),
     )
     if not is_capture:
+        story.fallbacks = dict(getattr(graph, "fallbacks", {}))
         return story
     captured = graph.acl_graph.graphs if graph.acl_graph is not None else {}
     story.mode = "captured" if captured else "runs eagerly"

@@ -57,6 +57,9 @@ def _put_static_marks(example_inputs):
 class _FxCompiler:
     """Compiles one FX graph of ATen operators."""
 
+    may_split = True
+    is_inference = False  # no gradients are wanted: weights are not about to change
+
     def __init__(self, config, phase="forward", marks=None):
         self.config = config
         self.phase = phase
@@ -97,17 +100,35 @@ class _FxCompiler:
         name = f"graph_{next(_graph_numbers)}"
         with unset_fake_temporarily():  # constants are real
             gm = copy.deepcopy(gm)
-        graph = _graph_class(config)(name, config)
+        make = _graph_class(config)
         logger.debug("compiling %s (%s) with %s nodes", name, self.phase, len(gm.graph.nodes))
-        graph.files = files = debug_files.phase(self.phase)
+        files = debug_files.phase(self.phase)
         if files is not None:
             files.begin(gm)
         _fx_passes.optimize(gm, example_inputs, config, None if files is None else files.after)
-        graph.build(gm, example_inputs, self.phase)
+        graph = self.build(make, name, gm, example_inputs, files)
         graph.dump("original")
         graph.optimize()
         if config.debug.run_eagerly and not config.captures():
             return gm
+        return graph
+
+    def build(self, make, name, gm, example_inputs, files):
+        """The graph of a mode, or several where the engine lacks operators and ``may_split``."""
+        if self.may_split and not self.config.captures():
+            from torchair._ge_concrete_graph import split
+
+            def made(part):
+                graph = make(part, self.config)
+                graph.is_inference = self.is_inference
+                graph.files = files if part == name else None
+                return graph
+
+            return split.build(made, name, gm, example_inputs, self.phase)
+        graph = make(name, self.config)
+        graph.is_inference = self.is_inference
+        graph.files = files
+        graph.build(gm, example_inputs, self.phase)
         return graph
 
 
@@ -157,6 +178,17 @@ def _config_of(config):
         return CompilerConfig()
     if not isinstance(config, CompilerConfig):
         raise TypeError(f"compiler_config must be a CompilerConfig, not {type(config)}")
+    if config.experimental_config.aot_config_enable_joint_graph:
+        raise NotImplementedError(
+            "experimental_config.aot_config_enable_joint_graph: forward and backward are two graphs here; leave it False, call "
+            "backward() on the loss and let the optimizer take its step"
+        )
+    if config.experimental_config.npu_fx_pass:
+        warnings.warn(
+            "experimental_config.npu_fx_pass has no effect: the patterns of joint graphs are not fused, results are the same; call "
+            "torch_npu.npu_rms_norm, npu_rotary_mul and npu_fusion_attention yourself",
+            UserWarning, stacklevel=3,
+        )
     return config
 
 
@@ -190,15 +222,21 @@ def compile_with_aot(gm, example_inputs, config, custom_decompositions=None, opt
         from torchair._acl_concrete_graph import replace_stream_event
 
         gm = replace_stream_event.replace(gm)
+    else:
+        from torchair._ge_concrete_graph import gears
+
+        gears.guard(gm, example_inputs)
     make = cache or _FxCompiler
     forward = make(config, "forward", _marks_of(example_inputs))
+    inference = forward if cache else make(config, "forward", forward.marks)
+    inference.is_inference = True
     keeps = True if cache else config.experimental_config.keep_inference_input_mutations.raw
     return aot_module_simplified(
         gm,
         example_inputs,
         fw_compiler=forward,
         bw_compiler=_no_backward if cache else make(config, "backward"),
-        inference_compiler=None if cache else forward,
+        inference_compiler=None if cache else inference,
         partition_fn=default_partition,
         decompositions=decompositions_of(config, custom_decompositions),
         keep_inference_input_mutations=keeps,

@@ -50,6 +50,8 @@ const char* HandleKindName(uint8_t kind) noexcept {
     case HandleKind::kOpHandle: return "aclopHandle";
     case HandleKind::kGraphDumpOption: return "aclGraphDumpOption";
     case HandleKind::kCommunicator: return "communicator";
+    case HandleKind::kModelDesc: return "aclmdlDesc";
+    case HandleKind::kModelDataset: return "aclmdlDataset";
   }
   return nullptr;
 }

@@ -65,6 +65,8 @@ enum class HandleKind : uint8_t {
   kGraphDumpOption,
   kBinaryData,
   kCommunicator,
+  kModelDesc,
+  kModelDataset,
 };
 
 /// What a handle of the wrong sort looks like; for messages.

@@ -68,13 +68,14 @@ char StateOf(int32_t pid) {
 std::string DescribeRank(const Board& board, uint32_t rank) {
   const RankRow& row = board.rank(rank);
   std::string text = fmt::format("rank {} (process {}", rank, row.pid);
-  switch (StateOf(row.pid)) {
+  if (board.IsRemote(rank)) text += fmt::format(" at {}", board.PlaceOf(row.process));
+  switch (board.IsRemote(rank) ? 'R' : StateOf(row.pid)) {
     case 0: text += ", ended"; break;
     case 'T':
     case 't': text += ", alive, not running: it is stopped"; break;
     case 'Z':
     case 'X': text += ", ended"; break;
-    default: text += ", alive"; break;
+    default: text += board.IsRemote(rank) ? ", connected" : ", alive"; break;
   }
   text += "; ";
   const uint64_t begun = row.begun.load(std::memory_order_relaxed);
@@ -91,20 +92,15 @@ std::string DescribeRank(const Board& board, uint32_t rank) {
   return text + ")";
 }
 
-// Sends and receives of different counts between two ranks; `read` gives the arrays of a rank.
+// Sends and receives of different counts between two ranks.
 std::string PairsDisagree(const Operation& operation) {
   const Board& board = operation.communicator->board();
   const uint32_t ranks = board.ranks();
   std::vector<const uint64_t*> arrays(ranks);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     Slot& slot = board.slot(rank, operation.running);
-    if (slot.is_inline != 0) {
-      arrays[rank] = reinterpret_cast<const uint64_t*>(slot.data());
-    } else {
-      StatusOr<std::byte*> at = operation.communicator->Reach(rank, slot.receive);
-      if (!at.ok()) return fmt::format("EI0011: the counts of rank {} cannot be read", rank);
-      arrays[rank] = reinterpret_cast<const uint64_t*>(*at);
-    }
+    if (slot.inline_used < 3 * ranks * sizeof(uint64_t)) return fmt::format("EI0011: rank {} shows no counts", rank);
+    arrays[rank] = reinterpret_cast<const uint64_t*>(slot.data());
   }
   for (uint32_t from = 0; from < ranks; ++from) {
     for (uint32_t to = 0; to < ranks; ++to) {
@@ -158,6 +154,7 @@ bool HasArrived(const Operation& operation, uint32_t rank) {
       const Slot& entry = transfer.is_send ? board.message(communicator.rank(), rank, transfer.running)
                                            : board.message(rank, communicator.rank(), transfer.running);
       if (!transfer.is_send && !reached(entry.published, transfer.running + 1)) return false;
+      if (transfer.stage == Transfer::kFetching && transfer.fetches->of_rank[rank].load() != 0) return false;
       if (transfer.is_send && transfer.stage == Transfer::kPublished &&
           !reached(entry.finished, transfer.running + 1) && !reached(entry.refused, transfer.running + 1))
         return false;
@@ -174,6 +171,8 @@ bool HasArrived(const Operation& operation, uint32_t rank) {
     case Operation::kSlot: return (operation.running & kOrdinalMask) < kRing || reached(slot.finished, mark - kRing);
     case Operation::kArrive: return reached(slot.published, mark);
     case Operation::kGather: return reached(slot.reduced, mark);
+    case Operation::kFetch:
+    case Operation::kParts: return operation.fetches == nullptr || operation.fetches->of_rank[rank].load() == 0;
     case Operation::kFinish: return reached(slot.finished, mark);
     case Operation::kBegin: break;
   }

@@ -11,6 +11,7 @@
 #include <map>
 #include <system_error>
 
+#include "collective/net.h"
 #include "collective/numbers.h"
 #include "collective/watch.h"
 
@@ -48,7 +49,9 @@ Status NoMemory(uint64_t bytes, int error) {
 
 Board::Board(const Nonce& nonce, uint32_t ranks) : nonce_(nonce), ranks_(ranks) {
   inline_bytes_ = static_cast<uint32_t>(ranks <= 16 ? kSlotInline : std::max<uint64_t>(16 * kSlotInline / ranks, 256));
-  inline_bytes_ &= ~63u;
+  // The arrays of an AlltoAllV have room, so that ranks of other machines need not ask for them.
+  inline_bytes_ = std::max(inline_bytes_, 3 * ranks * static_cast<uint32_t>(sizeof(uint64_t)));
+  inline_bytes_ = (inline_bytes_ + 63) & ~63u;
   // As many pairs as the square of the ranks.
   message_ring_ = ranks <= 16 ? 8 : ranks <= 256 ? 2 : 1;
   message_inline_bytes_ = ranks <= 16 ? 4096 : ranks <= 256 ? 256 : 0;
@@ -133,9 +136,33 @@ Board::~Board() {
     MutexLock lock(all.mutex);
     if (const auto it = all.live.find(nonce_); it != all.live.end() && it->second.expired()) all.live.erase(it);
   }
+  net_.reset();
   StopOffering();
   if (base_ != nullptr) munmap(base_, bytes());
+  if (mirror_ != nullptr) munmap(mirror_, bytes());
 }
+
+Status Board::SetRemote(std::vector<bool> processes, std::vector<std::string> places,
+                        const std::vector<uint32_t>& process_of) {
+  void* const at = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) return NoMemory(bytes(), errno);
+  mirror_ = static_cast<std::byte*>(at);
+  mirror_rows_ = reinterpret_cast<RankRow*>(mirror_ + (reinterpret_cast<std::byte*>(rank_rows_) - base_));
+  mirror_slots_ = mirror_ + (slots_ - base_);
+  mirror_messages_ = mirror_ + (messages_ - base_);
+  remote_processes_ = std::move(processes);
+  places_ = std::move(places);
+  remote_ranks_.resize(ranks_);
+  for (uint32_t rank = 0; rank < ranks_; ++rank) remote_ranks_[rank] = remote_processes_[process_of[rank]] ? 1 : 0;
+  return {};
+}
+
+const std::string& Board::PlaceOf(uint32_t process) const {
+  static const std::string here;
+  return IsRemoteProcess(process) ? places_[process] : here;
+}
+
+void Board::set_net(std::unique_ptr<Net> net) { net_ = std::move(net); }
 
 StatusOr<device::ShareKey> Board::Offer() {
   device::ShareOffer offer;
@@ -161,22 +188,27 @@ void Board::set_processes(uint32_t count) { header_->processes.store(count, std:
 
 Slot& Board::slot(uint32_t rank, uint64_t number) const {
   const uint64_t index = uint64_t{rank} * kRing + (number & kOrdinalMask) % kRing;
-  return *reinterpret_cast<Slot*>(slots_ + index * (sizeof(Slot) + inline_bytes_));
+  return *reinterpret_cast<Slot*>((IsRemote(rank) ? mirror_slots_ : slots_) + index * (sizeof(Slot) + inline_bytes_));
 }
 
 Slot& Board::message(uint32_t from, uint32_t to, uint64_t number) const {
   const uint64_t pair = uint64_t{from} * ranks_ + to;
   const uint64_t index = pair * message_ring_ + (number & kOrdinalMask) % message_ring_;
-  return *reinterpret_cast<Slot*>(messages_ + index * (sizeof(Slot) + message_inline_bytes_));
+  std::byte* const base = IsRemote(from) || IsRemote(to) ? mirror_messages_ : messages_;
+  return *reinterpret_cast<Slot*>(base + index * (sizeof(Slot) + message_inline_bytes_));
+}
+
+void Board::WakeHere() noexcept {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  waiters.WakeIfAnnounced();
 }
 
 void Board::Ring() noexcept {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  waiters.WakeIfAnnounced();
+  WakeHere();
   if (!is_shared()) return;
   const uint32_t count = processes();
   for (uint32_t i = 0; i < count; ++i) {
-    if (i == own_process) continue;
+    if (i == own_process || IsRemoteProcess(i)) continue;
     ProcessRow& row = process_rows_[i];
     if (row.armed.load(std::memory_order_seq_cst) != 0 && row.armed.exchange(0, std::memory_order_seq_cst) != 0) {
       RingDoorbell(row.doorbell);
@@ -185,7 +217,7 @@ void Board::Ring() noexcept {
 }
 
 void Board::Fail(uint32_t rank, RankState state, int code, std::string_view reason) noexcept {
-  RankRow& row = rank_rows_[rank];
+  RankRow& row = this->rank(rank);
   {
     MutexLock lock(reason_mutex_);
     const uint32_t before = row.state.load(std::memory_order_seq_cst);
@@ -198,11 +230,12 @@ void Board::Fail(uint32_t rank, RankState state, int code, std::string_view reas
     row.code.store(code, std::memory_order_seq_cst);
     row.state.store(static_cast<uint32_t>(state), std::memory_order_seq_cst);
   }
+  if (net_ != nullptr && row.process == own_process && !IsRemote(rank)) net_->TellRow(rank);
   Ring();
 }
 
 std::string Board::ReasonOf(uint32_t rank) const {
-  const RankRow& row = rank_rows_[rank];
+  const RankRow& row = this->rank(rank);
   if (row.has_reason.load(std::memory_order_acquire) == 0) return {};
   std::string text(row.reason, strnlen(row.reason, sizeof row.reason));
   return text;

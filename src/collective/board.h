@@ -10,6 +10,9 @@
 // and each ordered pair of ranks a few entries of the same sort for sends and receives. Whoever writes a part is its
 // owner; the others read. A number is written last, so that what it announces is there.
 //
+// Ranks on other machines have their rows and slots in memory of this process alone, the mirror: what their processes
+// send is written there by the thread of the links (net.h), so that all who look at the board need not know.
+//
 // A wait is a condition on such numbers. A task whose condition does not hold is parked in `waiters`; whoever makes a
 // condition true calls Ring, which wakes what waits in this process, and rings the doorbells of others (watch.h).
 #pragma once
@@ -21,6 +24,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/mutex.h"
 #include "base/status.h"
@@ -61,6 +65,7 @@ struct BufferRef {
   uint64_t address = 0;  ///< in the owner's process
   uint64_t key = 0;      ///< of the block around it (device/ipc_memory.h); 0: only this process can reach it
   uint64_t offset = 0;   ///< in that block
+  uint64_t bytes = 0;    ///< from there
 };
 
 /// One operator of one rank, or one message of a pair. The number is stored plus one, so that 0 is none.
@@ -73,6 +78,7 @@ struct alignas(64) Slot {
   std::atomic<uint64_t> closed{0};
   std::atomic<uint32_t> readers{0};
   uint32_t is_inline = 0;
+  uint32_t inline_used = 0;  ///< bytes behind the slot that were written
   Descriptor descriptor;
   BufferRef send;
   BufferRef receive;
@@ -103,6 +109,8 @@ struct alignas(64) ProcessRow {
   device::ShareKey doorbell;
 };
 
+class Net;
+
 /// Threads: thread-safe. Ranks of this process share one object.
 class Board {
  public:
@@ -124,7 +132,18 @@ class Board {
   StatusOr<device::ShareKey> Offer();
   void StopOffering() noexcept;
 
-  RankRow& rank(uint32_t rank) const { return rank_rows_[rank]; }
+  /// The processes of other machines, by index, and where each is reached; rows of ranks must be filled by the caller.
+  /// To be called before anybody else sees the board; `process_of` is by rank.
+  Status SetRemote(std::vector<bool> processes, std::vector<std::string> places, const std::vector<uint32_t>& process_of);
+  bool IsRemote(uint32_t rank) const { return !remote_ranks_.empty() && remote_ranks_[rank] != 0; }
+  bool IsRemoteProcess(uint32_t index) const { return !remote_processes_.empty() && remote_processes_[index]; }
+  /// Where a process of another machine is reached; empty for those of this one.
+  const std::string& PlaceOf(uint32_t process) const;
+  /// The links to other machines; null when there are none.
+  Net* net() const { return net_.get(); }
+  void set_net(std::unique_ptr<Net> net);
+
+  RankRow& rank(uint32_t rank) const { return IsRemote(rank) ? mirror_rows_[rank] : rank_rows_[rank]; }
   ProcessRow& process(uint32_t index) const { return process_rows_[index]; }
   uint32_t processes() const;
   void set_processes(uint32_t count);
@@ -144,6 +163,8 @@ class Board {
   void Arm() noexcept { process_rows_[own_process].armed.store(1, std::memory_order_seq_cst); }
   /// Something has changed that may be waited for.
   void Ring() noexcept;
+  /// The same, in this process alone.
+  void WakeHere() noexcept;
 
   /// Marks a rank as no longer taking part, with the reason that others will read. The first one counts.
   void Fail(uint32_t rank, RankState state, int code, std::string_view reason) noexcept;
@@ -170,6 +191,15 @@ class Board {
   ProcessRow* process_rows_ = nullptr;
   std::byte* slots_ = nullptr;
   std::byte* messages_ = nullptr;
+  // Of ranks on other machines.
+  std::vector<uint8_t> remote_ranks_;
+  std::vector<bool> remote_processes_;
+  std::vector<std::string> places_;
+  std::byte* mirror_ = nullptr;
+  RankRow* mirror_rows_ = nullptr;
+  std::byte* mirror_slots_ = nullptr;
+  std::byte* mirror_messages_ = nullptr;
+  std::unique_ptr<Net> net_;
   int fd_ = -1;
   bool fd_owned_ = false;
   bool opened_ = false;

@@ -12,6 +12,7 @@
 
 #include "base/calls.h"
 #include "base/log.h"
+#include "collective/net.h"
 #include "collective/numbers.h"
 #include "collective/watch.h"
 #include "device/ipc_memory.h"
@@ -58,6 +59,7 @@ void SayGoodbye() {
     each->board().Fail(each->rank(), RankState::kLeft, kRemote,
                        fmt::format("rank {} (process {}) has ended without HcclCommDestroy", each->rank(), getpid()));
   }
+  LinkThread::FlushAll();
 }
 
 }  // namespace
@@ -291,6 +293,7 @@ Status Communicator::Resume() {
   row.done.store(0);
   row.epoch.store(epoch);
   row.state.store(static_cast<uint32_t>(RankState::kReady), std::memory_order_seq_cst);
+  if (Net* const net = board().net()) net->TellRow(rank());
   board().Ring();
   TellState(handle_, Phase::kResumePost);
   return {};
@@ -298,6 +301,7 @@ Status Communicator::Resume() {
 
 StatusOr<std::byte*> Communicator::Reach(uint32_t rank, const BufferRef& buffer) {
   if (IsLocal(rank)) return reinterpret_cast<std::byte*>(buffer.address);
+  if (board().IsRemote(rank)) return Error(kNotSupported, fmt::format("rank {} is on another machine", rank));
   MutexLock lock(imports_mutex_);
   const auto it =
       std::find_if(imports_.begin(), imports_.end(), [&](const Import& import) { return import.key == buffer.key; });

@@ -16,6 +16,7 @@
 #include "base/handle_table.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "collective/address.h"
 #include "collective/board.h"
 #include "collective/settings.h"
 #include "ir/series.h"
@@ -53,6 +54,9 @@ class Communicator {
     int device;
     std::string name;
     bool is_sub = false;
+    // Of a rank table of several machines, for parts of the group: the rank's server, and its address.
+    std::string server = {};
+    Endpoint address = {};
   };
   /// 1 for a name that a live communicator of the device has.
   static StatusOr<Communicator*> Create(Place place, Settings settings);
@@ -72,6 +76,8 @@ class Communicator {
   uint32_t ranks() const { return place_.board->ranks(); }
   int device() const { return place_.device; }
   bool is_sub() const { return place_.is_sub; }
+  const std::string& server() const { return place_.server; }
+  const Endpoint& address() const { return place_.address; }
   Board& board() const { return *place_.board; }
   const std::shared_ptr<Board>& shared_board() const { return place_.board; }
   const Settings& settings() const { return settings_; }

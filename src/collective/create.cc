@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "collective/net.h"
 #include "collective/numbers.h"
 #include "collective/rank_table.h"
 #include "collective/request.h"
@@ -23,6 +24,10 @@
 
 namespace reprise::collective {
 namespace {
+
+// The port of a rank table that names none: one of these, as its contents say.
+constexpr uint64_t kFirstTablePort = 16666;
+constexpr uint64_t kTablePorts = 1000;
 
 StatusOr<int> CurrentDevice() {
   REPRISE_ASSIGN_OR_RETURN(const runtime::Context* context, runtime::CurrentContext());
@@ -51,10 +56,12 @@ Status CheckName(const std::string& name, int device) {
       .Hint("choose another name, or destroy the other communicator first");
 }
 
-Status Keep(Member member, uint32_t rank, int device, bool is_sub, Settings settings, void** comm) {
+Status Keep(Member member, uint32_t rank, int device, bool is_sub, Settings settings, void** comm,
+            const std::string& server = {}, const Endpoint& address = {}) {
   const std::shared_ptr<Board> board = member.board;
-  auto made = Communicator::Create({std::move(member.board), rank, device, std::move(member.name), is_sub},
-                                   std::move(settings));
+  auto made =
+      Communicator::Create({std::move(member.board), rank, device, std::move(member.name), is_sub, server, address},
+                           std::move(settings));
   if (!made.ok()) {
     Status status = std::move(made).status();
     board->Fail(rank, RankState::kFailed, kRemote,
@@ -88,11 +95,18 @@ Status Join(Candidate candidate, bool patient, bool is_sub, void** comm) {
                    state->is_on = status.ok();
                    return status;
                  },
+                 .link = [state]() -> Status {
+                   if (!state->is_on) return {};
+                   Status status = state->joining.Link();
+                   state->is_on = status.ok();
+                   return status;
+                 },
                  .finish = [state, is_sub, comm]() -> Status {
                    if (!state->is_on) return {};
                    REPRISE_ASSIGN_OR_RETURN(Member member, state->joining.Finish());
                    const Candidate& who = state->candidate;
-                   return Keep(std::move(member), who.rank, who.device, is_sub, who.settings, comm);
+                   return Keep(std::move(member), who.rank, who.device, is_sub, who.settings, comm, who.server,
+                               who.address);
                  }});
 }
 
@@ -110,6 +124,29 @@ std::string Hex(const Nonce& nonce) {
   return text;
 }
 
+// Where a rank of a table of several machines is reached, and where rank 0 waits.
+Status PlaceByTable(const RankTable& table, uint32_t rank, const Nonce& group, Candidate& candidate) {
+  const auto address_of = [&](uint32_t who, Endpoint& to) -> Status {
+    to = ParseAddress(table.ranks[who].address);
+    if (to.is_set()) return {};
+    return Error(kParameter, fmt::format("EI0014: rank {} of the rank table has no address: device_ip is \"{}\"", who,
+                                         table.ranks[who].address))
+        .Culprit("the rank table")
+        .Hint("write the address of the machine as device_ip, or as host_ip of the server");
+  };
+  REPRISE_RETURN_IF_ERROR(address_of(0, candidate.service));
+  REPRISE_RETURN_IF_ERROR(address_of(rank, candidate.address));
+  candidate.server = fmt::format("server {}", table.ranks[rank].server);
+  uint64_t hash = 0;
+  std::memcpy(&hash, group.data(), sizeof hash);
+  const std::vector<uint16_t> ports = DataPorts();
+  const uint64_t port = table.ranks[0].port != 0 ? table.ranks[0].port
+                        : ports.empty()          ? kFirstTablePort + hash % kTablePorts
+                                                 : ports[hash % ports.size()];
+  candidate.service.port = static_cast<uint16_t>(port);
+  return {};
+}
+
 }  // namespace
 
 StatusOr<Token> MakeToken() {
@@ -120,21 +157,40 @@ StatusOr<Token> MakeToken() {
   REPRISE_ASSIGN_OR_RETURN(token.nonce, RandomNonce());
   token.host = HostId();
   token.pid = getpid();
-  REPRISE_RETURN_IF_ERROR(Serve(token.nonce));
+  Service service;
+  service.nonce = token.nonce;
+  if (HasNetwork()) {
+    StatusOr<Endpoint> own = OwnAddress();
+    const bool is_asked = !TheEnvironment().interface_address.empty() || !TheEnvironment().interface_names.empty();
+    if (!own.ok() && is_asked) return std::move(own).status();
+    // Without a network ranks of this machine still meet.
+    if (own.ok()) {
+      token.endpoint = *own;
+      service.tcp = &token.endpoint;
+      service.ports = RendezvousPorts();
+    }
+  }
+  REPRISE_RETURN_IF_ERROR(Serve(service));
   return token;
 }
 
 Status CreateByToken(const Token& token, uint32_t ranks, uint32_t rank, Settings settings, void** comm) {
   REPRISE_RETURN_IF_ERROR(CheckRanks(ranks, rank));
   REPRISE_ASSIGN_OR_RETURN(const int device, CurrentDevice());
+  Candidate candidate{token.nonce, rank, ranks, device, std::move(settings)};
   if (token.host != HostId()) {
-    return Error(kUnavailable,
-                 "EI0006: the token was made on another machine, in another container or by another user, "
-                 "and there is no network engine")
-        .Culprit("parameter rootInfo")
-        .Hint("run all ranks on one machine, as one user and in one container");
+    if (!HasNetwork() || !token.endpoint.is_set()) {
+      return Error(kUnavailable, fmt::format("EI0006: the token was made on another machine, in another container or "
+                                             "by another user, and {}",
+                                             HasNetwork() ? "without an address for others"
+                                                          : "REPRISE_HCCL_NET is none"))
+          .Culprit("parameter rootInfo")
+          .Hint("let REPRISE_HCCL_NET be tcp and the machine that makes the token have an interface (HCCL_IF_IP, "
+                "HCCL_SOCKET_IFNAME), or run all ranks on one machine, as one user and in one container");
+    }
+    candidate.service = token.endpoint;
   }
-  return Join({token.nonce, rank, ranks, device, std::move(settings)}, false, false, comm);
+  return Join(std::move(candidate), false, false, comm);
 }
 
 Status CreateByTable(const std::string& path, uint32_t rank, Settings settings, void** comm) {
@@ -158,19 +214,31 @@ Status CreateByTable(const std::string& path, uint32_t rank, Settings settings, 
         .Culprit("parameter rank")
         .Hint("number the ranks from 0");
   }
-  if (table.servers > 1) {
+  if (table.servers > 1 && !HasNetwork()) {
     return Error(kUnavailable,
-                 fmt::format("the rank table has {} machines, and there is no network engine", table.servers))
+                 fmt::format("EI0006: the rank table has {} machines, and REPRISE_HCCL_NET is none", table.servers))
         .Culprit("the rank table")
-        .Hint("run all ranks on one machine");
+        .Hint("unset REPRISE_HCCL_NET, or run all ranks on one machine");
   }
   REPRISE_ASSIGN_OR_RETURN(const int device, CurrentDevice());
   if (settings.name.empty()) settings.name = "hccl_world_group";
   REPRISE_RETURN_IF_ERROR(CheckName(settings.name, device));
-  const Nonce group = NonceOf(fmt::format("table/{}/{}", HostId(), text.str()));
-  const Nonce nonce = NonceOf(fmt::format("{}/{}", Hex(group), NextGeneration(group, rank)));
-  if (rank == 0) REPRISE_RETURN_IF_ERROR(Serve(nonce));
-  return Join({nonce, rank, static_cast<uint32_t>(table.ranks.size()), device, std::move(settings)}, true, false, comm);
+  const bool is_far = table.servers > 1;
+  const Nonce group = NonceOf(fmt::format("table/{}/{}", is_far ? 0 : HostId(), text.str()));
+  const uint32_t generation = NextGeneration(group, rank);
+  Candidate candidate{NonceOf(fmt::format("{}/{}", Hex(group), generation)), rank,
+                      static_cast<uint32_t>(table.ranks.size()), device, std::move(settings)};
+  Service service;
+  service.nonce = candidate.nonce;
+  service.is_table = true;
+  if (is_far) {
+    REPRISE_RETURN_IF_ERROR(PlaceByTable(table, rank, group, candidate));
+    service.is_local = false;
+    service.tcp = &candidate.service;
+    service.ports = {candidate.service.port};
+  }
+  if (rank == 0) REPRISE_RETURN_IF_ERROR(Serve(service));
+  return Join(std::move(candidate), true, false, comm);
 }
 
 Status CreateAll(const int* devices, uint32_t count, void** comms) {
@@ -233,8 +301,25 @@ Status CreateSub(Communicator& parent, const uint32_t* members, uint32_t count, 
   for (uint32_t i = 0; i < count; ++i) key += fmt::format("/{}", members[i]);
   const Nonce group = NonceOf(key);
   const Nonce nonce = NonceOf(fmt::format("{}/{}", Hex(group), NextGeneration(group, own)));
-  if (own == 0) REPRISE_RETURN_IF_ERROR(Serve(nonce));
-  return Join({nonce, own, count, device, std::move(settings)}, true, true, comm);
+  Candidate candidate{nonce, own, count, device, std::move(settings)};
+  Net* const net = parent.board().net();
+  Service service;
+  service.nonce = nonce;
+  Endpoint endpoint;
+  if (net != nullptr) {
+    candidate.server = parent.server();
+    candidate.address = parent.address();
+    candidate.by_notice = parent.board().IsRemote(members[0]);
+    endpoint = candidate.address;
+    if (own == 0 && !endpoint.is_set()) {
+      REPRISE_ASSIGN_OR_RETURN(endpoint, OwnAddress());
+    }
+    service.tcp = &endpoint;
+    service.ports = RendezvousPorts();
+  }
+  if (own == 0) REPRISE_RETURN_IF_ERROR(Serve(service));
+  if (own == 0 && net != nullptr) net->TellNotice({nonce, endpoint});
+  return Join(std::move(candidate), true, true, comm);
 }
 
 }  // namespace reprise::collective

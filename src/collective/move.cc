@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
+#include <thread>
 
 #include "collective/fold.h"
 #include "collective/operation.h"
@@ -89,7 +91,9 @@ class Source {
       return;
     }
     if (slot_.is_inline != 0) {
-      data_ = slot_.data() + VectorBytes(operation.call, operation.communicator->ranks());
+      skipped_ = VectorBytes(operation.call, operation.communicator->ranks());
+      data_ = slot_.data() + skipped_;
+      is_whole_ = false;
       return;
     }
     StatusOr<std::byte*> at = operation.communicator->Reach(rank, reduced ? slot_.receive : slot_.send);
@@ -102,13 +106,38 @@ class Source {
   }
   Status TakeStatus() { return std::move(status_); }
   const std::byte* data() const { return data_; }
+  /// Whether the data go on for so long; what comes from another machine says it itself.
+  bool Has(uint64_t offset, uint64_t bytes) const {
+    if (is_whole_) return true;
+    const uint64_t used = slot_.inline_used - skipped_;
+    return offset <= used && bytes <= used - offset;
+  }
 
  private:
   Slot& slot_;
   Reading reading_;
   const std::byte* data_ = nullptr;
+  bool is_whole_ = true;
+  uint64_t skipped_ = 0;
   Status status_;
 };
+
+Status TooLittle(uint32_t rank) {
+  return Error(kTransfer, fmt::format("EI0013: rank {} has sent less than its operator says", rank));
+}
+
+// Whether the data of a rank have to come from another machine first.
+bool IsFar(const Operation& operation, uint32_t rank) {
+  const Board& board = operation.communicator->board();
+  return board.IsRemote(rank) && board.slot(rank, operation.running).is_inline == 0;
+}
+
+void Fetch(Operation& operation, uint32_t rank, bool reduced, uint64_t offset, std::byte* to, uint64_t bytes) {
+  if (operation.fetches == nullptr) operation.fetches = std::make_unique<Fetches>(operation.communicator->ranks());
+  operation.communicator->board().net()->Fetch(
+      {rank, 0, reduced ? wire::kFromReceive : wire::kFromSend, operation.running, offset, bytes, to},
+      *operation.fetches);
+}
 
 struct FoldJob {
   kernels::DType type;
@@ -119,17 +148,24 @@ struct FoldJob {
   size_t count;
 };
 
-// receive[i] = the reduction over all ranks of element `first` + i, of `count` elements.
-Status FoldAll(device::RunContext& context, const Operation& operation, uint64_t first, std::byte* receive,
-               uint64_t count) {
+// receive[i] = the reduction over all ranks of element `first` + i, of `count` elements. `room` has those of other
+// machines, one after the other, `stride` bytes each.
+Status FoldHere(device::RunContext& context, const Operation& operation, uint64_t first, std::byte* receive,
+                uint64_t count, const std::byte* room, uint64_t stride) {
   if (count == 0) return {};
   const uint32_t ranks = operation.communicator->ranks();
   const uint64_t element = SizeOf(operation.call.type);
   std::vector<std::unique_ptr<Source>> sources;
   std::vector<const void*> data;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
+    if (IsFar(operation, rank)) {
+      data.push_back(room);
+      room += stride;
+      continue;
+    }
     sources.push_back(std::make_unique<Source>(operation, rank));
     if (Status status = sources.back()->TakeStatus(); !status.ok()) return status;
+    if (!sources.back()->Has(first * element, count * element)) return TooLittle(rank);
     data.push_back(sources.back()->data() + first * element);
   }
   FoldJob job{ReducedAs(operation.call.type),
@@ -152,12 +188,52 @@ Status FoldAll(device::RunContext& context, const Operation& operation, uint64_t
   return {};
 }
 
+uint64_t PieceOf(const Folding& folding) { return std::min(folding.piece, folding.count - folding.done); }
+
+// Asks other machines for the next piece of a reduction.
+void FetchPiece(Operation& operation) {
+  const Folding& folding = operation.folding;
+  const uint64_t element = SizeOf(operation.call.type);
+  std::byte* room = folding.room.get();
+  for (uint32_t rank = 0; rank < operation.communicator->ranks(); ++rank) {
+    if (!IsFar(operation, rank)) continue;
+    Fetch(operation, rank, false, (folding.first + folding.done) * element, room, PieceOf(folding) * element);
+    room += folding.piece * element;
+  }
+}
+
+// FoldHere of what is here; else begins operation.folding.
+Status FoldAll(device::RunContext& context, Operation& operation, uint64_t first, std::byte* receive, uint64_t count) {
+  if (count == 0) return {};
+  const Communicator& communicator = *operation.communicator;
+  uint64_t far = 0;
+  for (uint32_t rank = 0; communicator.board().net() != nullptr && rank < communicator.ranks(); ++rank)
+    far += IsFar(operation, rank) ? 1 : 0;
+  if (far == 0) return FoldHere(context, operation, first, receive, count, nullptr, 0);
+  const uint64_t element = SizeOf(operation.call.type);
+  const uint64_t most = (uint64_t{communicator.settings().buffer_mb} << 20) / (far * element);
+  Folding& folding = operation.folding;
+  folding = {first, receive, count, 0, std::min(count, std::max<uint64_t>(most, 64)), nullptr};
+  folding.room.reset(new (std::nothrow) std::byte[far * folding.piece * element]);
+  if (folding.room == nullptr) {
+    return Error(kOutOfMemory, fmt::format("EI0007: the host has no {} bytes for data of other machines",
+                                           far * folding.piece * element));
+  }
+  FetchPiece(operation);
+  return {};
+}
+
 // Copies `bytes` at `offset` of what rank has.
-Status CopyFrom(device::RunContext& context, const Operation& operation, uint32_t rank, uint64_t offset,
-                std::byte* receive, uint64_t bytes, bool reduced = false) {
+Status CopyFrom(device::RunContext& context, Operation& operation, uint32_t rank, uint64_t offset, std::byte* receive,
+                uint64_t bytes, bool reduced = false) {
   if (bytes == 0) return {};
+  if (IsFar(operation, rank)) {
+    Fetch(operation, rank, reduced, offset, receive, bytes);
+    return {};
+  }
   Source source(operation, rank, reduced);
   REPRISE_RETURN_IF_ERROR(source.TakeStatus());
+  if (!source.Has(offset, bytes)) return TooLittle(rank);
   if (source.data() + offset != receive) runtime::CopyBytes(context, receive, source.data() + offset, bytes);
   return {};
 }
@@ -168,7 +244,7 @@ struct Block {
   uint64_t to;
   uint64_t count;
 };
-StatusOr<Block> BlockOf(const Operation& operation, uint32_t peer) {
+Block BlockOf(const Operation& operation, uint32_t peer) {
   const Call& call = operation.call;
   const Communicator& communicator = *operation.communicator;
   const uint32_t rank = communicator.rank();
@@ -183,14 +259,8 @@ StatusOr<Block> BlockOf(const Operation& operation, uint32_t peer) {
     return block;
   }
   if (peer == rank) return Block{vectors.send_offsets[rank], vectors.receive_offsets[rank], vectors.send_counts[rank]};
-  Slot& slot = communicator.board().slot(peer, operation.running);
-  const Reading reading(communicator, peer, slot, operation.running);
-  if (!reading.is_open()) return Error(kRemote, fmt::format("EI0012: {}", communicator.board().ReasonOf(peer)));
-  const std::byte* arrays = slot.data();
-  if (slot.is_inline == 0) {
-    REPRISE_ASSIGN_OR_RETURN(arrays, operation.communicator->Reach(peer, slot.receive));
-  }
-  const auto* const values = reinterpret_cast<const uint64_t*>(arrays);
+  const auto* const values =
+      reinterpret_cast<const uint64_t*>(communicator.board().slot(peer, operation.running).data());
   return Block{values[ranks + rank], vectors.receive_offsets[peer], values[rank]};
 }
 
@@ -263,6 +333,11 @@ Reading::Reading(const Communicator& communicator, uint32_t rank, Slot& slot, ui
   is_open_ = slot.closed.load(std::memory_order_seq_cst) != number + 1;
 }
 
+void CloseSlot(Slot& slot, uint64_t number) noexcept {
+  slot.closed.store(number + 1, std::memory_order_seq_cst);
+  while (slot.readers.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
+}
+
 Reading::~Reading() {
   if (slot_ != nullptr) slot_->readers.fetch_sub(1, std::memory_order_seq_cst);
 }
@@ -278,6 +353,7 @@ void FreeStaged(void** staged) noexcept {
 StatusOr<BufferRef> Expose(Communicator& communicator, const void* buffer, uint64_t bytes, void** staged) {
   BufferRef ref;
   ref.address = reinterpret_cast<uint64_t>(buffer);
+  ref.bytes = bytes;
   if (!communicator.board().is_shared() || bytes == 0) return ref;
   const auto offer = [&](const void* at) -> Status {
     const std::optional<device::MemoryRange> range = MemoryRegistry::Get().Find(at);
@@ -322,27 +398,15 @@ Status Publish(Operation& operation) {
     return Error(kMemory, fmt::format("EI0011: a buffer cannot be shown to other ranks: {}", status.detail().what));
   };
   std::byte* data = slot.data();
-  if (const uint64_t arrays = VectorBytes(call, communicator.ranks()); arrays != 0) {
-    std::byte* to = data;
-    if (!operation.is_inline) {
-      StatusOr<void*> block = MemoryRegistry::Get().AllocateDevice(communicator.device(), arrays, 4096, true);
-      if (!block.ok()) return as_memory(std::move(block).status());
-      FreeStaged(&operation.staged[1]);
-      operation.staged[1] = *block;
-      to = static_cast<std::byte*>(*block);
-    }
+  const uint64_t arrays = VectorBytes(call, communicator.ranks());
+  if (arrays != 0) {
     const Vectors& vectors = *call.vectors;
     for (const auto* values : {&vectors.send_counts, &vectors.send_offsets, &vectors.receive_counts}) {
-      std::memcpy(to, values->data(), arrays / 3);
-      to += arrays / 3;
-    }
-    data += arrays;
-    if (!operation.is_inline) {
-      StatusOr<BufferRef> ref = Expose(communicator, operation.staged[1], arrays, &operation.staged[1]);
-      if (!ref.ok()) return as_memory(std::move(ref).status());
-      slot.receive = *ref;
+      std::memcpy(data, values->data(), arrays / 3);
+      data += arrays / 3;
     }
   }
+  slot.inline_used = static_cast<uint32_t>(arrays + (operation.is_inline && IsRead(operation) ? bytes : 0));
   if (operation.is_inline) {
     if (IsRead(operation) && bytes != 0) std::memcpy(data, call.send, bytes);
     return {};
@@ -375,10 +439,7 @@ Status MoveArrived(device::RunContext& context, Operation& operation) {
       if (!HasSecondStep(operation)) return FoldAll(context, operation, 0, call.receive, call.count);
       const Part part = PartOf(call, rank, ranks);
       std::byte* const to = call.receive + part.begin * element;
-      REPRISE_RETURN_IF_ERROR(FoldAll(context, operation, part.begin, to, part.count));
-      if (operation.staged[1] != nullptr && part.count != 0)
-        std::memcpy(static_cast<std::byte*>(operation.staged[1]) + part.begin * element, to, part.count * element);
-      return {};
+      return FoldAll(context, operation, part.begin, to, part.count);
     }
     case Operator::kReduce:
       return rank == call.root ? FoldAll(context, operation, 0, call.receive, call.count) : Status();
@@ -405,13 +466,40 @@ Status MoveArrived(device::RunContext& context, Operation& operation) {
     case Operator::kAllToAllVC:
       for (uint32_t i = 0; i < ranks; ++i) {
         const uint32_t peer = (rank + i) % ranks;
-        REPRISE_ASSIGN_OR_RETURN(const Block block, BlockOf(operation, peer));
+        const Block block = BlockOf(operation, peer);
         REPRISE_RETURN_IF_ERROR(CopyFrom(context, operation, peer, block.from * element,
                                          call.receive + block.to * element, block.count * element));
       }
       return {};
     default: return Error(kInternal, "no collective");
   }
+}
+
+Status GoOnFolding(device::RunContext& context, Operation& operation) {
+  Folding& folding = operation.folding;
+  if (folding.count == 0) return {};
+  const uint64_t element = SizeOf(operation.call.type);
+  const uint64_t count = PieceOf(folding);
+  REPRISE_RETURN_IF_ERROR(FoldHere(context, operation, folding.first + folding.done,
+                                   folding.receive + folding.done * element, count, folding.room.get(),
+                                   folding.piece * element));
+  folding.done += count;
+  if (folding.done == folding.count) {
+    folding = {};
+  } else {
+    FetchPiece(operation);
+  }
+  return {};
+}
+
+void EndArrived(Operation& operation) noexcept {
+  if (!HasSecondStep(operation) || operation.staged[1] == nullptr) return;
+  const Call& call = operation.call;
+  const uint64_t element = SizeOf(call.type);
+  const Part part = PartOf(call, operation.communicator->rank(), operation.communicator->ranks());
+  if (part.count == 0) return;
+  std::memcpy(static_cast<std::byte*>(operation.staged[1]) + part.begin * element,
+              call.receive + part.begin * element, part.count * element);
 }
 
 Status MoveReduced(device::RunContext& context, Operation& operation) {

@@ -44,7 +44,21 @@ void EndWaiting(RunContext* context, device::Runnable* runnable, Operation& oper
   operation.has_timer = false;
 }
 
+// Nothing of other machines is written to the program's memory from now on.
+void CancelFetches(Operation& operation) noexcept {
+  Net* const net = operation.communicator->board().net();
+  if (net == nullptr) return;
+  if (operation.fetches != nullptr && operation.fetches->total.load() != 0) net->Cancel(*operation.fetches);
+  operation.fetches.reset();
+  operation.folding = {};
+  for (Transfer& transfer : operation.call.transfers) {
+    if (transfer.fetches != nullptr) net->Cancel(*transfer.fetches);
+    transfer.fetches.reset();
+  }
+}
+
 void Reset(Operation& operation) noexcept {
+  CancelFetches(operation);
   FreeStaged(&operation.staged[0]);
   FreeStaged(&operation.staged[1]);
   for (Transfer& transfer : operation.call.transfers) {
@@ -59,20 +73,14 @@ void Reset(Operation& operation) noexcept {
   if (!operation.is_by_graph) operation.number.value = ir::Number::kNone;
 }
 
-// Readers of this process may be in the midst of the buffers, which go back to the program now. Those of others have
-// the memory mapped.
-void Close(Slot& slot, uint64_t number) noexcept {
-  slot.closed.store(number + 1, std::memory_order_seq_cst);
-  while (slot.readers.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
-}
-
 void CloseAll(Operation& operation) noexcept {
   Communicator& communicator = *operation.communicator;
   if (operation.stage > Operation::kSlot && operation.call.transfers.empty())
-    Close(communicator.board().slot(communicator.rank(), operation.running), operation.running);
+    CloseSlot(communicator.board().slot(communicator.rank(), operation.running), operation.running);
+  CancelFetches(operation);
   for (const Transfer& transfer : operation.call.transfers) {
     if (!transfer.is_send || transfer.stage != Transfer::kPublished) continue;
-    Close(communicator.board().message(communicator.rank(), transfer.peer, transfer.running), transfer.running);
+    CloseSlot(communicator.board().message(communicator.rank(), transfer.peer, transfer.running), transfer.running);
   }
 }
 
@@ -150,6 +158,7 @@ Wait Await(RunContext& context, Operation& operation, Holds holds, Lost& lost) {
       operation.is_waiting = true;
       board.waiting.fetch_add(1);
       if (board.is_shared()) CallWatcher();
+      if (Net* const net = board.net()) net->Call();
     }
     const auto now = Clock::now().time_since_epoch();
     const bool is_late = operation.deadline_ns != 0 && std::chrono::nanoseconds(now).count() >= operation.deadline_ns;
@@ -214,12 +223,75 @@ void Begin(RunContext& context, Operation& operation) {
   operation.stage = Operation::kSlot;
 }
 
+// This rank has come to a stage: for others.
+void Tell(Operation& operation, std::atomic<uint64_t>& word, wire::MarkKind mark) {
+  const Communicator& communicator = *operation.communicator;
+  word.store(operation.running + 1, std::memory_order_seq_cst);
+  if (Net* const net = communicator.board().net()) net->TellMark(communicator.rank(), operation.running, mark);
+}
+
+Status PublishAndTell(Operation& operation) {
+  Communicator& communicator = *operation.communicator;
+  Board& board = communicator.board();
+  board.rank(communicator.rank()).begun.store(operation.running + 1, std::memory_order_relaxed);
+  REPRISE_RETURN_IF_ERROR(Publish(operation));
+  board.slot(communicator.rank(), operation.running).published.store(operation.running + 1, std::memory_order_seq_cst);
+  if (Net* const net = board.net()) net->TellPublished(communicator.rank(), operation.running);
+  return {};
+}
+
+// The first step is over.
+void EndFirstStep(Operation& operation, Slot& own) {
+  EndArrived(operation);
+  const bool has_second = HasSecondStep(operation);
+  Tell(operation, has_second ? own.reduced : own.finished, has_second ? wire::kReduced : wire::kFinished);
+  operation.stage = has_second ? Operation::kGather : Operation::kFinish;
+}
+
+// What the rank does when all have come to its stage; the stage is another one then.
+Status Step(RunContext& context, Operation& operation, Slot& own) {
+  switch (operation.stage) {
+    case Operation::kSlot:
+      REPRISE_RETURN_IF_ERROR(PublishAndTell(operation));
+      operation.stage = Operation::kArrive;
+      return {};
+    case Operation::kArrive:
+      operation.is_moving = true;
+      operation.communicator->moving.fetch_add(1, std::memory_order_relaxed);
+      REPRISE_RETURN_IF_ERROR(MoveArrived(context, operation));
+      operation.stage = Operation::kFetch;
+      if (operation.fetches == nullptr) EndFirstStep(operation, own);
+      return {};
+    case Operation::kFetch:
+      REPRISE_RETURN_IF_ERROR(GoOnFolding(context, operation));
+      if (operation.folding.count == 0) EndFirstStep(operation, own);
+      return {};
+    case Operation::kGather:
+      REPRISE_RETURN_IF_ERROR(MoveReduced(context, operation));
+      operation.stage = Operation::kParts;
+      return {};
+    case Operation::kParts:
+      Tell(operation, own.finished, wire::kFinished);
+      operation.stage = Operation::kFinish;
+      return {};
+    case Operation::kBegin:
+    case Operation::kFinish: break;
+  }
+  return {};
+}
+
+RunResult EndCollective(Operation& operation, Slot& own) {
+  Communicator& communicator = *operation.communicator;
+  communicator.board().rank(communicator.rank()).done.store(operation.running + 1, std::memory_order_relaxed);
+  if (communicator.board().net() != nullptr) CloseSlot(own, operation.running);
+  Reset(operation);
+  return RunResult::kDone;
+}
+
 RunResult RunCollective(RunContext& context, Operation& operation) {
   Communicator& communicator = *operation.communicator;
   Board& board = communicator.board();
-  const uint64_t mark = operation.running + 1;
   Slot& own = board.slot(communicator.rank(), operation.running);
-  RankRow& row = board.rank(communicator.rank());
   Lost lost;
   for (;;) {
     switch (Await(
@@ -228,52 +300,17 @@ RunResult RunCollective(RunContext& context, Operation& operation) {
       case Wait::kFailed: return FailOperation(context, operation, lost.code, lost.what);
       case Wait::kOver: break;
     }
-    Status status;
-    switch (operation.stage) {
-      case Operation::kBegin: break;
-      case Operation::kSlot: {
-        row.begun.store(mark, std::memory_order_relaxed);
-        status = Publish(operation);
-        if (!status.ok()) break;
-        own.published.store(mark, std::memory_order_seq_cst);
-        operation.stage = Operation::kArrive;
-        if (StageHolds(operation)) board.Ring();
-        break;
-      }
-      case Operation::kArrive: {
-        if (std::string why = WhyDisagree(operation); !why.empty()) {
-          REPRISE_LOG(kError, "HCCL", "TaskExecStage ParameterConflict: CMD information check fail: {}", why);
-          return FailOperation(context, operation, kParameter, why);
-        }
-        operation.is_moving = true;
-        communicator.moving.fetch_add(1, std::memory_order_relaxed);
-        status = MoveArrived(context, operation);
-        if (!status.ok()) break;
-        const bool has_second = HasSecondStep(operation);
-        (has_second ? own.reduced : own.finished).store(mark, std::memory_order_seq_cst);
-        operation.stage = has_second ? Operation::kGather : Operation::kFinish;
-        if (StageHolds(operation)) board.Ring();
-        break;
-      }
-      case Operation::kGather:
-        status = MoveReduced(context, operation);
-        if (!status.ok()) break;
-        own.finished.store(mark, std::memory_order_seq_cst);
-        operation.stage = Operation::kFinish;
-        if (StageHolds(operation)) board.Ring();
-        break;
-      case Operation::kFinish: {
-        row.done.store(mark, std::memory_order_relaxed);
-        Reset(operation);
-        return RunResult::kDone;
+    if (operation.stage == Operation::kFinish) return EndCollective(operation, own);
+    if (operation.stage == Operation::kArrive) {
+      if (std::string why = WhyDisagree(operation); !why.empty()) {
+        REPRISE_LOG(kError, "HCCL", "TaskExecStage ParameterConflict: CMD information check fail: {}", why);
+        return FailOperation(context, operation, kParameter, why);
       }
     }
-    if (!status.ok()) return FailOperation(context, operation, status.code(), status.detail().what);
-    if (operation.stage == Operation::kFinish && !IsExposed(operation)) {
-      row.done.store(mark, std::memory_order_relaxed);
-      Reset(operation);
-      return RunResult::kDone;
-    }
+    if (Status status = Step(context, operation, own); !status.ok())
+      return FailOperation(context, operation, status.code(), status.detail().what);
+    if (StageHolds(operation)) board.Ring();
+    if (operation.stage == Operation::kFinish && !IsExposed(operation)) return EndCollective(operation, own);
   }
 }
 

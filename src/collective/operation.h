@@ -5,7 +5,9 @@
 //     slot      all have finished with what was in the slot before
 //     publish   descriptor, and where the data are (small data with it)
 //     arrive    all have published, and agree: read what they have, reduce
+//     fetch     what was asked for from other machines has come: reduce it (nothing on one machine)
 //     gather    all have reduced their part: read the parts (AllReduce of large data alone)
+//     parts     those of other machines have come
 //     finish    nobody reads from this rank's buffers any more
 //
 // A wait parks the task. Whatever ends an operator before its end makes the rank fail on the board, so that nobody
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "collective/communicator.h"
+#include "collective/net.h"
 #include "collective/numbers.h"
 #include "device/scheduler.h"
 #include "ir/task.h"
@@ -42,7 +45,8 @@ struct Transfer {
   std::byte* buffer = nullptr;
   ir::Number number;
   // While it runs:
-  enum Stage : uint8_t { kWaitsForEntry, kPublished, kDone } stage = kWaitsForEntry;
+  enum Stage : uint8_t { kWaitsForEntry, kPublished, kFetching, kDone } stage = kWaitsForEntry;
+  std::shared_ptr<Fetches> fetches;  ///< of a receive from another machine
   bool is_inline = false;
   uint64_t running = 0;  ///< the number of this run
   void* staged = nullptr;
@@ -67,6 +71,16 @@ struct Call {
   uint64_t ReceiveBytes(uint32_t rank, uint32_t ranks) const;
 };
 
+/// A reduction of what other machines have to send first, in pieces that their copies have room for.
+struct Folding {
+  uint64_t first = 0;  ///< element of the sources
+  std::byte* receive = nullptr;
+  uint64_t count = 0;  ///< 0: there is none
+  uint64_t done = 0;
+  uint64_t piece = 0;  ///< elements at once
+  std::unique_ptr<std::byte[]> room;
+};
+
 /// A call on its way through its stages; owned by the payload of its task.
 struct Operation final : ir::Numbered {
   Communicator* communicator = nullptr;  ///< one reference
@@ -74,7 +88,7 @@ struct Operation final : ir::Numbered {
   Descriptor descriptor;  ///< all but the number
   ir::Number number;
 
-  enum Stage : uint8_t { kBegin, kSlot, kArrive, kGather, kFinish } stage = kBegin;
+  enum Stage : uint8_t { kBegin, kSlot, kArrive, kFetch, kGather, kParts, kFinish } stage = kBegin;
   bool is_inline = false;
   bool is_moving = false;
   bool is_waiting = false;  ///< counted in Board::waiting
@@ -82,6 +96,8 @@ struct Operation final : ir::Numbered {
   bool is_by_graph = false;
   uint64_t running = 0;  ///< the number of this run
   int64_t deadline_ns = 0;
+  Folding folding;
+  std::unique_ptr<Fetches> fetches;      ///< where the communicator spans machines
   void* staged[2] = {nullptr, nullptr};  ///< copies of send and receive where others cannot reach the buffer
 
   Operation() = default;
@@ -107,8 +123,12 @@ uint64_t HashOf(const Call& call);
 
 /// move.cc: tells the others where the data are.
 Status Publish(Operation& operation);
-/// Reads and reduces what others have published.
+/// Reads and reduces what others have published; asks for what is on other machines.
 Status MoveArrived(device::RunContext& context, Operation& operation);
+/// Reduces what has come from other machines, and asks for more. Done when operation.folding has no count.
+Status GoOnFolding(device::RunContext& context, Operation& operation);
+/// The result of the first step is there.
+void EndArrived(Operation& operation) noexcept;
 /// The second step of an AllReduce.
 Status MoveReduced(device::RunContext& context, Operation& operation);
 bool HasSecondStep(const Operation& operation);
@@ -117,6 +137,9 @@ bool IsExposed(const Operation& operation);
 /// Where others find `bytes` at `buffer`; copies them into `staged` when they cannot reach these themselves.
 StatusOr<BufferRef> Expose(Communicator& communicator, const void* buffer, uint64_t bytes, void** staged);
 void FreeStaged(void** staged) noexcept;
+/// The buffers of a slot go back to the program: waits for who reads them in this process. Readers of others have the
+/// memory mapped.
+void CloseSlot(Slot& slot, uint64_t number) noexcept;
 
 /// The buffers of a slot of this process, while somebody reads them.
 class Reading {

@@ -87,7 +87,12 @@ StatusOr<RankTable> ParseRankTable(const std::string& text) {
       const std::string address = TextOf(server, "host_ip").value_or(TextOf(device, "device_ip").value_or(""));
       if (result.servers > 1 && address.empty())
         return Bad("EI0016", fmt::format("device {} of server {} has no device_ip", *id, *name));
-      found.emplace_back(*rank, RankTable::Rank{static_cast<uint32_t>(i), *id, address});
+      std::optional<int64_t> port = 0;
+      if (device.contains("device_port")) port = NumberOf(device, "device_port", 65535);
+      if (!port || (*port == 0 && device.contains("device_port")))
+        return Bad("EI0016", fmt::format("device_port of device {} of server {} is no port", *id, *name));
+      found.emplace_back(*rank,
+                         RankTable::Rank{static_cast<uint32_t>(i), *id, address, static_cast<uint16_t>(*port)});
     }
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });

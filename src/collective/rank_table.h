@@ -16,6 +16,7 @@ struct RankTable {
     uint32_t server = 0;
     int64_t device = 0;
     std::string address;
+    uint16_t port = 0;  ///< 0: none is named
   };
   std::vector<Rank> ranks;  ///< by rank id
   uint32_t servers = 0;

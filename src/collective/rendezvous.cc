@@ -16,6 +16,9 @@
 #include <utility>
 
 #include "base/calls.h"
+#include "base/env.h"
+#include "collective/gathering.h"
+#include "collective/net.h"
 #include "collective/numbers.h"
 #include "collective/service.h"
 #include "collective/socket.h"
@@ -28,6 +31,8 @@ namespace {
 constexpr uint32_t kTokenMagic = 0x52544f4b;
 // What a rank waits longer than the service, so that the reason comes from there.
 constexpr auto kPatience = std::chrono::seconds(2);
+// How long one attempt to reach another machine may take.
+constexpr auto kConnectAtOnce = std::chrono::seconds(20);
 
 struct TokenImage {
   uint32_t magic;
@@ -35,6 +40,8 @@ struct TokenImage {
   Nonce nonce;
   uint64_t host;
   int32_t pid;
+  uint32_t spare;
+  Endpoint endpoint;
   uint32_t check;
 };
 
@@ -64,7 +71,13 @@ Status FromService(int code, const char* text) {
 }  // namespace
 
 void Token::Write(char* bytes) const {
-  TokenImage image{kTokenMagic, wire::kVersion, nonce, host, pid, 0};
+  TokenImage image{};
+  image.magic = kTokenMagic;
+  image.version = wire::kVersion;
+  image.nonce = nonce;
+  image.host = host;
+  image.pid = pid;
+  image.endpoint = endpoint;
   image.check = CheckOf(image);
   std::memset(bytes, 0, kTokenBytes);
   std::memcpy(bytes, &image, sizeof image);
@@ -84,18 +97,30 @@ StatusOr<Token> Token::Read(const char* bytes) {
         .Culprit("parameter rootInfo")
         .Hint("run all ranks with one version of the library");
   }
-  return Token{image.nonce, image.host, image.pid};
+  Token token;
+  token.nonce = image.nonce;
+  token.host = image.host;
+  token.pid = image.pid;
+  token.endpoint = image.endpoint;
+  // Of an interface of the machine that has made it.
+  token.endpoint.scope = 0;
+  if (token.endpoint.family != 4 && token.endpoint.family != 6) token.endpoint = {};
+  return token;
 }
 
-uint64_t HostId() {
+bool HasNetwork() { return Env(EnvVar::kHcclNet) != "none"; }
+
+uint64_t HostId(const std::string& part) {
   static const uint64_t id = [] {
     std::string boot;
     std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
     struct stat space {};
     (void)stat("/proc/self/ns/pid", &space);
-    return Fnv(14695981039346656037u, fmt::format("{}/{}/{}", boot, space.st_ino, geteuid()));
+    std::string text = fmt::format("{}/{}/{}/{}", boot, space.st_ino, geteuid(), Env(EnvVar::kHcclHostId));
+    if (Env(EnvVar::kHcclShm) == "0") text += fmt::format("/{}", getpid());
+    return Fnv(14695981039346656037u, text);
   }();
-  return id;
+  return part.empty() ? id : Fnv(id, part);
 }
 
 StatusOr<Nonce> RandomNonce() {
@@ -112,21 +137,40 @@ Nonce NonceOf(const std::string& what) {
   return nonce;
 }
 
-Status Serve(const Nonce& nonce) {
-  const int listener = ListenUnix(nonce);
-  if (listener < 0) {
-    const int error = errno;
-    return Error(error == EADDRINUSE ? kParameter : kSystemCall,
-                 fmt::format("EI0019: the rendezvous of the communicator cannot be opened: {}", Why(error)))
-        .Culprit("an abstract Unix socket")
-        .Hint(error == EADDRINUSE ? "wait until the other job with the same rank table has begun"
-                                  : "close files, or raise the limit of open files (ulimit -n)");
+Status Serve(const Service& service) {
+  const auto cannot = [](int error, const std::string& where) {
+    const bool is_used = error == EADDRINUSE;
+    return Error(is_used ? kParameter : error == EADDRNOTAVAIL ? kNetwork : kSystemCall,
+                 fmt::format("EI0019: the rendezvous of the communicator cannot be opened at {}: {}", where,
+                             Why(error)))
+        .Culprit(where)
+        .Hint(is_used ? "wait until the other job with the same rank table has ended, or free the port"
+              : error == EADDRNOTAVAIL
+                  ? "name an address of this machine (HCCL_IF_IP, or device_ip of the rank table)"
+                  : "close files, or raise the limit of open files (ulimit -n)");
+  };
+  ServiceSockets sockets;
+  sockets.nonce = service.nonce;
+  sockets.is_table = service.is_table;
+  if (service.is_local) {
+    sockets.local = ListenUnix(service.nonce);
+    if (sockets.local < 0) return cannot(errno, "an abstract Unix socket");
+  }
+  if (service.tcp != nullptr) {
+    sockets.tcp = ListenTcp(*service.tcp, service.ports);
+    if (sockets.tcp < 0) {
+      const int error = errno;
+      if (sockets.local >= 0) close(sockets.local);
+      return cannot(error, service.tcp->Print());
+    }
   }
   const std::chrono::duration<double> timeout(TheEnvironment().connect_timeout_s);
   try {
-    std::thread(RunService, listener, nonce, timeout).detach();
+    std::thread(RunService, sockets, timeout).detach();
   } catch (const std::system_error& error) {
-    close(listener);
+    for (const int fd : {sockets.local, sockets.tcp}) {
+      if (fd >= 0) close(fd);
+    }
     return Error(kSystemCall, fmt::format("no thread for the rendezvous: {}", error.what()))
         .Hint("raise the limit of threads (ulimit -u)");
   }
@@ -141,6 +185,7 @@ Joining& Joining::operator=(Joining&& other) noexcept {
   std::swap(candidate_, other.candidate_);
   std::swap(deadline_, other.deadline_);
   std::swap(member_, other.member_);
+  std::swap(gathering_, other.gathering_);
   return *this;
 }
 Joining::~Joining() {
@@ -156,15 +201,22 @@ StatusOr<Joining> Joining::Begin(const Candidate& candidate, bool patient) {
   joining.deadline_ = Clock::now() + timeout + kPatience;
   const Clock::time_point last_try = Clock::now() + timeout;
   for (;;) {
-    joining.fd_ = ConnectUnix(candidate.nonce);
-    if (joining.fd_ >= 0) break;
-    const int error = errno;
+    Endpoint where = candidate.service;
+    if (candidate.by_notice) where = FindNotice(candidate.nonce).value_or(Endpoint());
+    int error = ECONNREFUSED;
+    if (where.is_set() || !candidate.by_notice) {
+      joining.fd_ = where.is_set() ? ConnectTcp(where, std::min(last_try, Clock::now() + kConnectAtOnce))
+                                   : ConnectUnix(candidate.nonce);
+      if (joining.fd_ >= 0) break;
+      error = errno;
+    }
     const bool is_unknown = error == ECONNREFUSED || error == ENOENT;
-    if (is_unknown && patient && Clock::now() < last_try) {
+    const bool may_come = is_unknown || (where.is_set() && (error == ETIMEDOUT || error == EHOSTUNREACH));
+    if (may_come && patient && Clock::now() < last_try) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       continue;
     }
-    if (is_unknown && patient) {
+    if (may_come && patient) {
       return Error(kTimeout, fmt::format("EI0015: rank 0 has not come within {:g} s; missing: 0",
                                          TheEnvironment().connect_timeout_s))
           .Culprit("the ranks of the new communicator")
@@ -177,9 +229,14 @@ StatusOr<Joining> Joining::Begin(const Candidate& candidate, bool patient) {
           .Culprit("parameter rootInfo")
           .Hint("make a new token with HcclGetRootInfo for each communicator");
     }
-    return Error(kConnect, fmt::format("EI0006: no connection to the other ranks: {}", Why(error)))
-        .Culprit("an abstract Unix socket")
-        .Hint("run all ranks as one user, in one network namespace");
+    const bool is_far = where.is_set();
+    return Error(is_far && error == ETIMEDOUT ? kTimeout : kConnect,
+                 fmt::format("EI0006: no connection to the other ranks{}: {}",
+                             is_far ? fmt::format(" at {}", where.Print()) : std::string(), Why(error)))
+        .Culprit(is_far ? "the network between the machines" : "an abstract Unix socket")
+        .Hint(is_far ? "let the machines reach each other (HCCL_IF_IP, HCCL_SOCKET_IFNAME, HCCL_IF_BASE_PORT on the "
+                       "machine that makes the token)"
+                     : "run all ranks as one user, in one network namespace");
   }
   const Settings& settings = candidate.settings;
   wire::Hello hello{};
@@ -193,6 +250,8 @@ StatusOr<Joining> Joining::Begin(const Candidate& candidate, bool patient) {
   hello.world_rank = settings.world_rank;
   hello.buffer_mb = settings.buffer_mb;
   hello.exec_timeout_s = settings.exec_timeout_s;
+  hello.host = HostId(candidate.server);
+  hello.launch = candidate.launch;
   std::memcpy(hello.name, settings.name.c_str(), std::min(settings.name.size() + 1, sizeof hello.name));
   if (!SendAll(joining.fd_, &hello, sizeof hello, joining.deadline_)) {
     return Error(kConnect, fmt::format("EI0006: the rendezvous has ended: {}", Why(errno)))
@@ -202,21 +261,16 @@ StatusOr<Joining> Joining::Begin(const Candidate& candidate, bool patient) {
   return joining;
 }
 
-namespace {
-
-// This process's part of a shared board.
-Status OpenShared(Board& board, const std::shared_ptr<Board>& shared) {
+Status OpenShared(const std::shared_ptr<Board>& board) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  for (uint32_t i = 0; i < board.processes(); ++i) {
-    if (board.process(i).pid == getpid()) board.own_process = i;
+  for (uint32_t i = 0; i < board->processes(); ++i) {
+    if (!board->IsRemoteProcess(i) && board->process(i).pid == getpid()) board->own_process = i;
   }
-  REPRISE_ASSIGN_OR_RETURN(board.process(board.own_process).doorbell, OwnDoorbell());
-  WatchBoard(shared);
+  REPRISE_ASSIGN_OR_RETURN(board->process(board->own_process).doorbell, OwnDoorbell());
+  WatchBoard(board);
   return {};
 }
-
-}  // namespace
 
 Status Joining::Meet() {
   const WaitingCall waiting;
@@ -234,6 +288,7 @@ Status Joining::Meet() {
   welcome.text[sizeof welcome.text - 1] = '\0';
   if (welcome.code != 0) return FromService(welcome.code, welcome.text);
   member_.name = welcome.text;
+  if (welcome.spans != 0) return MeetApart(welcome);
   Status status;
   if (welcome.is_shared == 0) {
     member_.board = Board::Find(candidate_.nonce);
@@ -242,11 +297,16 @@ Status Joining::Meet() {
     auto board = Board::Open(candidate_.nonce, welcome.board);
     if (board.ok()) {
       member_.board = *board;
-      status = OpenShared(*member_.board, member_.board);
+      status = OpenShared(member_.board);
     } else {
       status = std::move(board).status();
     }
   }
+  return SendReady(std::move(status));
+}
+
+// Tells the service whether this rank can go on. What is wrong comes back to all with its verdict.
+Status Joining::SendReady(Status status) {
   wire::Verdict ready{};
   if (!status.ok()) {
     ready.code = status.code() < 1000 ? status.code() : kUnavailable;
@@ -267,6 +327,7 @@ StatusOr<Member> Joining::Finish() {
   }
   verdict.text[sizeof verdict.text - 1] = '\0';
   if (verdict.code != 0) return FromService(verdict.code, verdict.text);
+  if (gathering_ != nullptr) EndGathering(*gathering_);
   if (member_.board->is_shared()) {
     if (Status status = OpenDoorbells(*member_.board); !status.ok())
       return Error(kUnavailable, fmt::format("EI0006: another rank cannot be reached: {}", status.detail().what))

@@ -352,7 +352,7 @@ Status RunManagements(std::vector<Management>& managements) {
   const auto note = [&](Status status) {
     if (!status.ok() && first.ok()) first = std::move(status);
   };
-  for (const auto step : {&Management::begin, &Management::meet, &Management::finish}) {
+  for (const auto step : {&Management::begin, &Management::meet, &Management::link, &Management::finish}) {
     for (Management& management : managements) {
       if (management.*step) note((management.*step)());
     }

@@ -55,12 +55,13 @@ void StartGroup();
 /// 5 without a start; else the first error of the group.
 Status EndGroup();
 bool IsInGroup();
-/// Something that makes or destroys a communicator, in three steps that may wait for other ranks. In a group it is kept
+/// Something that makes or destroys a communicator, in steps that may wait for other ranks. In a group it is kept
 /// for its end; else run at once.
 struct Management {
-  std::function<Status()> begin;
-  std::function<Status()> meet;
-  std::function<Status()> finish;
+  std::function<Status()> begin = {};
+  std::function<Status()> meet = {};
+  std::function<Status()> link = {};
+  std::function<Status()> finish = {};
 };
 Status Manage(Management management);
 

@@ -14,9 +14,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
+#include "collective/address.h"
 #include "collective/numbers.h"
 #include "collective/socket.h"
 #include "collective/wire.h"
@@ -34,32 +36,39 @@ struct Guest {
   wire::Hello hello{};
 };
 
-class Service {
+class Session {
  public:
-  Service(int listener, const Nonce& nonce, std::chrono::duration<double> timeout)
-      : listener_(listener),
-        nonce_(nonce),
+  Session(const ServiceSockets& sockets, std::chrono::duration<double> timeout)
+      : sockets_(sockets),
+        nonce_(sockets.nonce),
         timeout_(std::chrono::duration_cast<Clock::duration>(timeout)),
         deadline_(Clock::now() + timeout_) {}
-  ~Service() {
+  ~Session() {
     for (const Guest& guest : guests_) close(guest.fd);
-    if (listener_ >= 0) close(listener_);
+    StopListening();
   }
-  Service(const Service&) = delete;
-  Service& operator=(const Service&) = delete;
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
   void Run() {
     Collect();
     if (code_ != 0) return Dismiss();
-    close(listener_);  // the token is used up
-    listener_ = -1;
+    StopListening();  // the token is used up
     std::shared_ptr<Board> board;
-    if (!Welcome(board)) return Dismiss();
+    Seat();
+    if (machines_ > 1 ? !WelcomeApart() : !Welcome(board)) return Dismiss();
     Conclude();
     if (board != nullptr) board->StopOffering();
   }
 
  private:
+  void StopListening() {
+    for (int* const fd : {&sockets_.local, &sockets_.tcp}) {
+      if (*fd >= 0) close(*fd);
+      *fd = -1;
+    }
+  }
+
   void Refuse(int code, std::string text) {
     code_ = code;
     text_ = std::move(text);
@@ -68,19 +77,20 @@ class Service {
   // Takes guests until all ranks are there, or something is wrong.
   void Collect() {
     while (code_ == 0 && (ranks_ == 0 || Sound() < ranks_)) {
-      std::vector<pollfd> entries{{listener_, POLLIN, 0}};
+      std::vector<pollfd> entries{{sockets_.local, POLLIN, 0}, {sockets_.tcp, POLLIN, 0}};
       for (const Guest& guest : guests_) entries.push_back({guest.fd, guest.is_sound ? short{0} : short{POLLIN}, 0});
       if (poll(entries.data(), entries.size(), MillisecondsTo(deadline_)) < 0 && errno != EINTR) return;
       if (Clock::now() >= deadline_) return Refuse(kTimeout, WhoIsMissing());
       for (size_t i = guests_.size(); i-- > 0;) {
-        const short events = entries[i + 1].revents;
+        const short events = entries[i + 2].revents;
         if (events == 0) continue;
         if (guests_[i].is_sound ? (events & (POLLHUP | POLLERR)) != 0 : !Read(guests_[i])) {
           close(guests_[i].fd);
           guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(i));
         }
       }
-      if ((entries[0].revents & POLLIN) != 0) Accept();
+      if ((entries[0].revents & POLLIN) != 0) Accept(sockets_.local);
+      if ((entries[1].revents & POLLIN) != 0) Accept(sockets_.tcp);
     }
   }
 
@@ -89,10 +99,26 @@ class Service {
         std::count_if(guests_.begin(), guests_.end(), [](const Guest& guest) { return guest.is_sound; }));
   }
 
-  void Accept() {
+  void Accept(int listener) {
     Guest guest;
-    guest.fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (guest.fd >= 0) guests_.push_back(guest);
+    guest.fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (guest.fd < 0) return;
+    if (listener != sockets_.tcp || IsWelcome(PeerOf(guest.fd))) return guests_.push_back(guest);
+    const std::string peer = PeerOf(guest.fd).Print();
+    REPRISE_LOG(kWarning, "HCCL", "InitGroupStage: {} is not in HCCL_WHITELIST_FILE; it is refused", peer);
+    wire::Welcome refusal = Refusal(kParameter, fmt::format("EI0014: {} is not in the list of machines that may take "
+                                                            "part (HCCL_WHITELIST_FILE)",
+                                                            peer));
+    (void)SendAll(guest.fd, &refusal, sizeof refusal, Clock::now() + std::chrono::seconds(1));
+    close(guest.fd);
+  }
+
+  static wire::Welcome Refusal(int code, const std::string& text) {
+    wire::Welcome welcome{};
+    welcome.magic = wire::kWelcomeMagic;
+    welcome.code = code;
+    std::memcpy(welcome.text, text.c_str(), std::min(text.size(), sizeof welcome.text - 1));
+    return welcome;
   }
 
   // False: it is no rank of this group, or has gone.
@@ -170,20 +196,82 @@ class Service {
                        std::chrono::duration<double>(timeout_).count(), missing);
   }
 
-  // Makes the board and tells everybody.
-  bool Welcome(std::shared_ptr<Board>& board) {
+  // The guests by rank, the processes that they are of, and the machines of those.
+  void Seat() {
     std::sort(guests_.begin(), guests_.end(), [](const Guest& a, const Guest& b) {
       return a.is_sound != b.is_sound ? a.is_sound : a.hello.rank < b.hello.rank;
     });
-    std::vector<int32_t> pids;
-    std::vector<uint32_t> process_of;
+    std::vector<uint64_t> hosts;
+    std::vector<std::pair<uint64_t, int32_t>> processes;
+    const auto index_in = [](auto& all, const auto& one) {
+      const auto at = std::find(all.begin(), all.end(), one);
+      const auto index = static_cast<uint32_t>(at - all.begin());
+      if (at == all.end()) all.push_back(one);
+      return index;
+    };
     for (uint32_t rank = 0; rank < ranks_; ++rank) {
-      const int32_t pid = guests_[rank].hello.pid;
-      const auto at = std::find(pids.begin(), pids.end(), pid);
-      process_of.push_back(static_cast<uint32_t>(at - pids.begin()));
-      if (at == pids.end()) pids.push_back(pid);
+      const wire::Hello& hello = guests_[rank].hello;
+      wire::RosterRow row{};
+      row.machine = index_in(hosts, hello.host);
+      row.process = index_in(processes, std::pair(hello.host, hello.pid));
+      row.pid = hello.pid;
+      row.device = hello.device;
+      row.world_rank = hello.world_rank;
+      roster_.push_back(row);
     }
-    const bool is_shared = pids.size() > 1 || pids[0] != getpid();
+    machines_ = static_cast<uint32_t>(hosts.size());
+    processes_ = static_cast<uint32_t>(processes.size());
+  }
+
+  std::string NameOfGroup() const {
+    return guests_[0].hello.name[0] != '\0' ? guests_[0].hello.name : DefaultName(guests_[0].hello.device);
+  }
+
+  // Of ranks on several machines: tells everybody who is where, and then where each process is reached.
+  bool WelcomeApart() {
+    const Clock::time_point deadline = Clock::now() + timeout_;
+    wire::Welcome welcome{};
+    welcome.magic = wire::kWelcomeMagic;
+    welcome.processes = processes_;
+    welcome.ranks = ranks_;
+    welcome.spans = 1;
+    const std::string name = NameOfGroup();
+    std::memcpy(welcome.text, name.c_str(), std::min(name.size() + 1, sizeof welcome.text - 1));
+    for (uint32_t rank = 0; rank < ranks_; ++rank) {
+      (void)SendAll(guests_[rank].fd, &welcome, sizeof welcome, deadline);
+      (void)SendAll(guests_[rank].fd, roster_.data(), roster_.size() * sizeof roster_[0], deadline);
+    }
+    std::vector<Endpoint> endpoints(processes_);
+    std::vector<device::ShareKey> boards(machines_);
+    wire::Table table{};
+    for (uint32_t rank = 0; rank < ranks_; ++rank) {
+      wire::Meeting meeting{};
+      const bool got = ReceiveAll(guests_[rank].fd, &meeting, sizeof meeting, deadline);
+      meeting.text[sizeof meeting.text - 1] = '\0';
+      if (!got || meeting.code != 0) {
+        if (table.code != 0) continue;
+        table.code = got ? meeting.code : kRemote;
+        const std::string text = fmt::format("EI0006: rank {} (process {}) could not join: {}", rank,
+                                             guests_[rank].hello.pid, got ? meeting.text : "it has ended");
+        std::memcpy(table.text, text.c_str(), std::min(text.size(), sizeof table.text - 1));
+        continue;
+      }
+      endpoints[roster_[rank].process] = meeting.endpoint;
+      if (meeting.board.nonce != 0) boards[roster_[rank].machine] = meeting.board;
+    }
+    for (uint32_t rank = 0; rank < ranks_; ++rank) {
+      table.board = boards[roster_[rank].machine];
+      (void)SendAll(guests_[rank].fd, &table, sizeof table, deadline);
+      if (table.code == 0)
+        (void)SendAll(guests_[rank].fd, endpoints.data(), endpoints.size() * sizeof(Endpoint), deadline);
+    }
+    // Those who have got a reason leave.
+    return true;
+  }
+
+  // Makes the board and tells everybody.
+  bool Welcome(std::shared_ptr<Board>& board) {
+    const bool is_shared = processes_ > 1 || roster_[0].pid != getpid();
     auto made = Board::Create(nonce_, ranks_, is_shared);
     if (!made.ok()) {
       const Status why = std::move(made).status();
@@ -196,14 +284,14 @@ class Service {
       row.pid = guests_[rank].hello.pid;
       row.device = guests_[rank].hello.device;
       row.world_rank = guests_[rank].hello.world_rank;
-      row.process = process_of[rank];
+      row.process = roster_[rank].process;
+      board->process(row.process).pid = row.pid;
       row.state.store(static_cast<uint32_t>(RankState::kReady));
     }
-    for (size_t i = 0; i < pids.size(); ++i) board->process(static_cast<uint32_t>(i)).pid = pids[i];
-    board->set_processes(static_cast<uint32_t>(pids.size()));
+    board->set_processes(processes_);
     wire::Welcome welcome{};
     welcome.magic = wire::kWelcomeMagic;
-    welcome.processes = static_cast<uint32_t>(pids.size());
+    welcome.processes = processes_;
     welcome.is_shared = is_shared ? 1 : 0;
     if (is_shared) {
       auto key = board->Offer();
@@ -213,8 +301,7 @@ class Service {
       }
       welcome.board = *key;
     }
-    const std::string name =
-        guests_[0].hello.name[0] != '\0' ? guests_[0].hello.name : DefaultName(guests_[0].hello.device);
+    const std::string name = NameOfGroup();
     std::memcpy(welcome.text, name.c_str(), std::min(name.size() + 1, sizeof welcome.text - 1));
     const Clock::time_point deadline = Clock::now() + timeout_;
     for (const Guest& guest : guests_) (void)SendAll(guest.fd, &welcome, sizeof welcome, deadline);
@@ -251,20 +338,17 @@ class Service {
 
   // Tells all, also those who come within the next seconds, why there is no group.
   void Dismiss() {
-    wire::Welcome welcome{};
-    welcome.magic = wire::kWelcomeMagic;
-    welcome.code = code_ != 0 ? code_ : kInternal;
-    std::memcpy(welcome.text, text_.c_str(), std::min(text_.size(), sizeof welcome.text - 1));
+    const wire::Welcome welcome = Refusal(code_ != 0 ? code_ : kInternal, text_);
     const Clock::time_point end = Clock::now() + kGrace;
     uint32_t told = 0;
     for (const Guest& guest : guests_) {
       (void)SendAll(guest.fd, &welcome, sizeof welcome, end);
       told += guest.is_sound ? 1 : 0;
     }
-    while (listener_ >= 0 && told < ranks_ && Clock::now() < end) {
-      pollfd entry{listener_, POLLIN, 0};
-      if (poll(&entry, 1, MillisecondsTo(end)) <= 0) continue;
-      const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    while ((sockets_.local >= 0 || sockets_.tcp >= 0) && told < ranks_ && Clock::now() < end) {
+      pollfd entries[] = {{sockets_.local, POLLIN, 0}, {sockets_.tcp, POLLIN, 0}};
+      if (poll(entries, 2, MillisecondsTo(end)) <= 0) continue;
+      const int fd = accept4(entries[entries[0].revents != 0 ? 0 : 1].fd, nullptr, nullptr, SOCK_CLOEXEC);
       if (fd < 0) continue;
       wire::Hello hello;
       if (ReceiveAll(fd, &hello, sizeof hello, std::min(end, Clock::now() + std::chrono::seconds(1)))) ++told;
@@ -273,21 +357,24 @@ class Service {
     }
   }
 
-  int listener_;
+  ServiceSockets sockets_;
   const Nonce nonce_;
   const Clock::duration timeout_;
   Clock::time_point deadline_;
   std::vector<Guest> guests_;
   uint32_t ranks_ = 0;
+  std::vector<wire::RosterRow> roster_;  // by rank
+  uint32_t processes_ = 0;
+  uint32_t machines_ = 0;
   int code_ = 0;
   std::string text_;
 };
 
 }  // namespace
 
-void RunService(int listener, const Nonce& nonce, std::chrono::duration<double> timeout) noexcept {
+void RunService(ServiceSockets sockets, std::chrono::duration<double> timeout) noexcept {
   try {
-    Service(listener, nonce, timeout).Run();
+    Session(sockets, timeout).Run();
   } catch (const std::exception& error) {
     REPRISE_LOG(kError, "HCCL", "InitGroupStage: the rendezvous of a communicator has failed: {}", error.what());
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/env.h"
+#include "collective/address.h"
 #include "collective/numbers.h"
 
 namespace reprise::collective {
@@ -161,6 +162,11 @@ const Checked kChecked[] = {
     {EnvVar::kHcclHostPorts, "auto, or ports as a-b,c that do not overlap", ArePorts},
     {EnvVar::kHcclNpuPorts, "auto, or ports as a-b,c that do not overlap", ArePorts},
     {EnvVar::kHcclWhitelistDisable, "0 or 1", IsFlag},
+    {EnvVar::kHcclNet, "tcp or none",
+     [](const std::string& text) {
+       return IsOneOf(text, {"tcp", "none"});
+     }},
+    {EnvVar::kHcclShm, "0 or 1", IsFlag},
     {EnvVar::kHcclAlgo, "level0:NA;level1:ring, or the same for each operator as allreduce=…/allgather=…",
      AreAlgorithms},
     {EnvVar::kHcclDfsConfig, "key:value,key:value", IsDfsConfig},
@@ -282,7 +288,10 @@ const Environment& TheEnvironment() {
   return *environment;
 }
 
-Status CheckEnvironment() { return TheEnvironment().error.Clone(); }
+Status CheckEnvironment() {
+  REPRISE_RETURN_IF_ERROR(TheEnvironment().error.Clone());
+  return CheckWhitelist();
+}
 
 Settings DefaultSettings() {
   const Environment& environment = TheEnvironment();

@@ -57,7 +57,9 @@ StatusOr<bool> Send(Communicator& communicator, Transfer& transfer) {
       }
       entry.send = *ref;
     }
+    entry.inline_used = transfer.is_inline ? static_cast<uint32_t>(transfer.bytes()) : 0;
     entry.published.store(mark, std::memory_order_seq_cst);
+    if (board.IsRemote(transfer.peer)) board.net()->TellMessage(communicator.rank(), transfer.peer, transfer.running);
     transfer.stage = transfer.is_inline ? Transfer::kDone : Transfer::kPublished;
     board.Ring();
     return true;
@@ -71,8 +73,50 @@ StatusOr<bool> Send(Communicator& communicator, Transfer& transfer) {
                              NameOfType(transfer.type), transfer.peer, board.ReasonOf(transfer.peer)));
   }
   if (entry.finished.load(std::memory_order_seq_cst) < mark) return false;
+  if (board.IsRemote(transfer.peer)) CloseSlot(entry, transfer.running);
   FreeStaged(&transfer.staged);
   transfer.stage = Transfer::kDone;
+  return true;
+}
+
+// The sender has a number for what became of its message.
+void Answer(const Communicator& communicator, const Transfer& transfer, std::atomic<uint64_t>& word,
+            wire::MarkKind mark) {
+  Board& board = communicator.board();
+  word.store(transfer.running + 1, std::memory_order_seq_cst);
+  if (board.IsRemote(transfer.peer))
+    board.net()->TellMessageMark(transfer.peer, communicator.rank(), transfer.running, mark);
+  board.Ring();
+}
+
+// Asks for a message that another machine shows.
+void FetchMessage(Communicator& communicator, Transfer& transfer) {
+  transfer.fetches = std::make_shared<Fetches>(communicator.ranks());
+  transfer.stage = Transfer::kFetching;
+  communicator.board().net()->Fetch({transfer.peer, communicator.rank(), wire::kFromMessage, transfer.running, 0,
+                                     transfer.bytes(), transfer.buffer},
+                                    *transfer.fetches);
+}
+
+// Copies a message. False: it is on its way.
+StatusOr<bool> CopyMessage(device::RunContext& context, Communicator& communicator, Transfer& transfer, Slot& entry) {
+  if (transfer.count == 0 || transfer.stage == Transfer::kFetching) return true;
+  const std::byte* from = entry.data();
+  if (entry.is_inline != 0) {
+    if (entry.inline_used < transfer.bytes())
+      return Error(kTransfer, fmt::format("EI0013: rank {} has sent less than it says", transfer.peer));
+  } else if (communicator.board().IsRemote(transfer.peer)) {
+    FetchMessage(communicator, transfer);
+    return transfer.fetches->total.load() == 0;
+  } else {
+    StatusOr<std::byte*> at = communicator.Reach(transfer.peer, entry.send);
+    if (!at.ok()) {
+      return Error(kMemory, fmt::format("EI0011: the buffer of rank {} cannot be reached: {}", transfer.peer,
+                                        std::move(at).status().detail().what));
+    }
+    from = *at;
+  }
+  if (from != transfer.buffer) runtime::CopyBytes(context, transfer.buffer, from, transfer.bytes());
   return true;
 }
 
@@ -80,6 +124,7 @@ StatusOr<bool> Receive(device::RunContext& context, Communicator& communicator, 
   Slot& entry = EntryOf(communicator, transfer);
   const uint64_t mark = transfer.running + 1;
   if (entry.published.load(std::memory_order_seq_cst) < mark) return false;
+  if (transfer.stage == Transfer::kFetching && transfer.fetches->total.load() != 0) return false;
   const Reading reading(communicator, transfer.peer, entry, transfer.running);
   if (!reading.is_open())
     return Error(kRemote, fmt::format("EI0012: {}", communicator.board().ReasonOf(transfer.peer)));
@@ -87,25 +132,13 @@ StatusOr<bool> Receive(device::RunContext& context, Communicator& communicator, 
     std::string why = Differ(communicator, transfer.peer, communicator.rank(), transfer.running, entry.descriptor,
                              transfer.count, transfer.type);
     communicator.Fail(kParameter, why);
-    entry.refused.store(mark, std::memory_order_seq_cst);
-    communicator.board().Ring();
+    Answer(communicator, transfer, entry.refused, wire::kRefused);
     return Error(kParameter, std::move(why));
   }
-  if (transfer.count != 0) {
-    const std::byte* from = entry.data();
-    if (entry.is_inline == 0) {
-      StatusOr<std::byte*> at = communicator.Reach(transfer.peer, entry.send);
-      if (!at.ok()) {
-        return Error(kMemory, fmt::format("EI0011: the buffer of rank {} cannot be reached: {}", transfer.peer,
-                                          std::move(at).status().detail().what));
-      }
-      from = *at;
-    }
-    if (from != transfer.buffer) runtime::CopyBytes(context, transfer.buffer, from, transfer.bytes());
-  }
-  entry.finished.store(mark, std::memory_order_seq_cst);
+  REPRISE_ASSIGN_OR_RETURN(const bool is_there, CopyMessage(context, communicator, transfer, entry));
+  if (!is_there) return false;
+  Answer(communicator, transfer, entry.finished, wire::kFinished);
   transfer.stage = Transfer::kDone;
-  communicator.board().Ring();
   return true;
 }
 
@@ -117,6 +150,10 @@ bool CanGoOn(const Operation& operation) {
     if (transfer.stage == Transfer::kDone) continue;
     const Slot& entry = EntryOf(communicator, transfer);
     const uint64_t mark = transfer.running + 1;
+    if (transfer.stage == Transfer::kFetching) {
+      if (transfer.fetches->total.load() == 0) return true;
+      continue;
+    }
     if (!transfer.is_send) {
       if (entry.published.load(std::memory_order_seq_cst) >= mark) return true;
       continue;

@@ -160,7 +160,7 @@ StatusOr<device::ShareKey> OwnDoorbell() {
 Status OpenDoorbells(const Board& board) {
   State& state = The();
   for (uint32_t i = 0; i < board.processes(); ++i) {
-    if (i == board.own_process) continue;
+    if (i == board.own_process || board.IsRemoteProcess(i)) continue;
     const device::ShareKey key = board.process(i).doorbell;
     MutexLock lock(state.bells_mutex);
     if (state.bells.count(key.Pack()) != 0) continue;
@@ -200,8 +200,8 @@ void CallWatcher() noexcept {
 void WatchBoard(const std::shared_ptr<Board>& board) {
   Watched watched{board, {}};
   for (uint32_t i = 0; i < board->processes(); ++i) {
-    watched.processes.push_back(i == board->own_process ? device::Process()
-                                                        : device::Process::Of(board->process(i).pid));
+    const bool is_watched = i != board->own_process && !board->IsRemoteProcess(i);
+    watched.processes.push_back(is_watched ? device::Process::Of(board->process(i).pid) : device::Process());
   }
   State& state = The();
   MutexLock lock(state.mutex);

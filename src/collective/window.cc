@@ -218,6 +218,10 @@ StatusOr<void*> RegisterSymmetric(Communicator& communicator, void* base, uint64
                       all[0].bytes, all[rank].bytes, rank),
           "register memory of aclrtMalloc of one size on all ranks");
     }
+    if (communicator.board().IsRemote(rank)) {
+      window.peers.push_back(nullptr);  // seen on its machine alone
+      continue;
+    }
     REPRISE_ASSIGN_OR_RETURN(std::byte* const at,
                              rank == communicator.rank() ? window.base : communicator.Reach(rank, all[rank].buffer));
     window.peers.push_back(at);
@@ -257,6 +261,11 @@ StatusOr<void*> PeerPointer(void* handle, size_t offset, uint32_t peer) {
   if (offset >= it->second.bytes)
     return BadMemory("offset", fmt::format("offset is {}, the window has {} bytes", offset, it->second.bytes),
                      "stay within the window");
+  if (it->second.peers[peer] == nullptr) {
+    return Error(kNotSupported, fmt::format("rank {} is on another machine, whose memory is not seen here", peer))
+        .Culprit("parameter peerRank")
+        .Hint("ask for ranks of this machine, or exchange data with operators");
+  }
   return static_cast<void*>(it->second.peers[peer] + offset);
 }
 

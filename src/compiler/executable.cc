@@ -42,8 +42,9 @@ Status CheckRegion(const char* region, const void* base, uint64_t bytes, uint64_
 
 class StaticExecutable final : public Executable {
  public:
-  StaticExecutable(Graph graph, Program* program, std::vector<std::pair<uint32_t, uint32_t>> shared)
-      : graph_(std::move(graph)), program_(program), shared_(std::move(shared)) {
+  StaticExecutable(Graph graph, Program* program, std::vector<std::pair<uint32_t, uint32_t>> shared,
+                   bool drops_constants)
+      : graph_(std::move(graph)), program_(program), shared_(std::move(shared)), drops_constants_(drops_constants) {
     for (const Port& port : graph_.results) {
       results_.push_back(graph_.TensorOf(port));
       known_outputs_.push_back(KnownTensor::Of(results_.back()));
@@ -63,6 +64,11 @@ class StaticExecutable final : public Executable {
   Status SetConstants(void* base, uint64_t bytes) override {
     REPRISE_RETURN_IF_ERROR(CheckRegion("constants", base, bytes, needs().constants));
     MutexLock lock(mutex_);
+    if (drops_constants_ && constants_written_) {
+      return Error(kInvalidArgument, "the constants of the executable are written, and stay where they are")
+          .Culprit("parameter base")
+          .Hint("give the memory before the first run");
+    }
     constants_.given = base;
     constants_written_ = false;
     return {};
@@ -90,6 +96,8 @@ class StaticExecutable final : public Executable {
       REPRISE_RETURN_IF_ERROR(PlaceOutput(graph_, i, results_[i], output, request.allocator));
     }
     Program::RunOwner run = program_->NewRun();
+    run->condition = request.condition;
+    run->runs_if = request.runs_if;
     const std::span<void*> bases = run->bindings.bases;
     for (size_t i = 0; i < request.inputs.size(); ++i) {
       bases[kFirstInputRegion + i] =
@@ -105,6 +113,7 @@ class StaticExecutable final : public Executable {
       if (!constants_written_) {
         program_->WriteConstants(bases[kConstantRegion]);
         constants_written_ = true;
+        if (drops_constants_) DropConstants();
       }
     }
     if (!AreOutputsApart(request.inputs, request.outputs, known_inputs_, known_outputs_)) {
@@ -147,15 +156,24 @@ class StaticExecutable final : public Executable {
       copies->push_back({std::move(block), request.outputs[index].data, bytes});
     }
     REPRISE_RETURN_IF_ERROR(program_->Submit(stream, std::move(run)));
-    return runtime::SubmitClosure(stream, "outputs of a compiled graph", [copies](device::RunContext&) -> Status {
-      for (const Copy& copy : *copies) std::memcpy(copy.to, copy.block.data(), copy.bytes);
+    const auto copy_out = [copies, condition = request.condition,
+                           runs_if = request.runs_if](device::RunContext&) -> Status {
+      if (condition != nullptr && condition->holds.load(std::memory_order_acquire) != runs_if) return {};
+      for (const Copy& each : *copies) std::memcpy(each.to, each.block.data(), each.bytes);
       return {};
-    });
+    };
+    return runtime::SubmitClosure(stream, "outputs of a compiled graph", copy_out);
   }
 
-  const Graph graph_;
+  void DropConstants() REPRISE_REQUIRES(mutex_) {
+    program_->DropConstants();
+    for (Node& node : graph_.nodes) node.constant.reset();
+  }
+
+  Graph graph_;
   const ProgramOwner program_;
   const std::vector<std::pair<uint32_t, uint32_t>> shared_;
+  const bool drops_constants_;
   std::vector<Tensor> results_;
   std::vector<KnownTensor> known_inputs_;
   std::vector<KnownTensor> known_outputs_;
@@ -173,7 +191,8 @@ StatusOr<std::shared_ptr<Executable>> CompileOptimised(Graph graph, const Compil
   for (const std::pair<uint32_t, uint32_t>& pair : options.shared_inputs) {
     if (pair.first < graph.inputs.size() && pair.second < graph.results.size()) shared.push_back(pair);
   }
-  return std::shared_ptr<Executable>(std::make_shared<StaticExecutable>(std::move(graph), program, std::move(shared)));
+  return std::shared_ptr<Executable>(
+      std::make_shared<StaticExecutable>(std::move(graph), program, std::move(shared), options.drops_constants));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 // features (intermediate results and workspaces) when it likes, or has the executable allocate both.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -29,7 +30,7 @@ class TuningBank;
 
 /// What is asked of a compilation, beside the graph.
 struct CompileOptions {
-  bool reuses_memory = true;       ///< intermediate results share memory where their lives allow it
+  bool reuses_memory = true;  ///< intermediate results share memory where their lives allow it
 #ifdef NDEBUG
   bool validates_memory = false;  ///< checks the memory plan: no two values that are needed at once share bytes
 #else
@@ -41,6 +42,8 @@ struct CompileOptions {
   std::vector<uint32_t> scratch_inputs;    ///< inputs that may be overwritten
   std::vector<uint32_t> scratch_outputs;   ///< outputs that may hold other values before they are written
   std::vector<std::pair<uint32_t, uint32_t>> shared_inputs;  ///< (input, output) that the caller puts at one address
+  /// Constants are dropped when the first run has written them to their region, whose memory then stays the same.
+  bool drops_constants = false;
 };
 
 /// A tensor of a run: where it is, and what it is.
@@ -68,12 +71,20 @@ class FeatureAllocator {
   virtual void Free(void* block) = 0;
 };
 
+/// What is known only when a queued run has its turn on the stream: whether it does anything.
+struct RunCondition {
+  std::atomic<bool> holds{false};  ///< written by a task of the stream before the run
+};
+
 /// One run.
 struct RunRequest {
   std::span<const RunTensor> inputs;
   std::span<RunTensor> outputs;
   OutputAllocator* allocator = nullptr;  ///< null: outputs without memory are refused
   FeatureAllocator* features = nullptr;  ///< null: the executable's own
+  /// Of static executables: the run does nothing unless `condition->holds` is `runs_if`. Null: it always runs.
+  std::shared_ptr<const RunCondition> condition = nullptr;
+  bool runs_if = true;
 };
 
 /// Sizes of the regions of a static executable, multiples of 512.
@@ -106,7 +117,7 @@ class Executable {
   /// The graph as it runs, after all passes.
   virtual const Graph& graph() const = 0;
   /// What the passes did.
-  const PassRecords& pass_records() const { return pass_records_; }
+  virtual const PassRecords& pass_records() const { return pass_records_; }
   /// What the results are, as far as that is known before a run.
   virtual std::span<const Tensor> results() const = 0;
   /// (input, output) that lie at one address.

@@ -23,6 +23,7 @@ struct RunTask {
 
   static ir::RunResult Execute(device::RunContext& context, void* payload) {
     auto* task = static_cast<RunTask*>(payload);
+    if (task->progress.ticket == kNoTicket && !task->IsWanted()) return ir::RunResult::kDone;
     // No run waits for another but for its turn, so turns are taken in the order in which runs begin.
     if (task->progress.ticket == kNoTicket) task->progress.ticket = task->replay->Submit();
     const ir::RunResult result = task->replay->Run(context, task->progress);
@@ -51,6 +52,10 @@ struct RunTask {
     info.name = "compiled graph";
     const Program::Run& run = *static_cast<const RunTask*>(payload)->run;
     for (const void* base : run.bindings.bases) info.args.push_back(reinterpret_cast<uint64_t>(base));
+  }
+
+  bool IsWanted() const {
+    return run->condition == nullptr || run->condition->holds.load(std::memory_order_acquire) == run->runs_if;
   }
 
   // For the next replay of a graph that holds the task.
@@ -205,6 +210,7 @@ Program::RunOwner Program::NewRun() {
 
 void Program::Take(Run* run) noexcept {
   run->keeps.clear();
+  run->condition.reset();
   std::fill(run->bindings.bases.begin(), run->bindings.bases.end(), nullptr);
   {
     MutexLock lock(runs_lock_);

@@ -54,6 +54,8 @@ class Program final : public exec::Binder {
 
   /// Writes the constants to memory for them, of needs().constants bytes.
   void WriteConstants(void* base) const;
+  /// Gives up what WriteConstants reads.
+  void DropConstants() { std::vector<Storage>().swap(constants_); }
 
   /// Memory that belongs to one run and is given back when it has ended.
   class Keep {
@@ -67,6 +69,8 @@ class Program final : public exec::Binder {
     Program* program = nullptr;  ///< one reference
     exec::Bindings bindings;     ///< bases by region; memory that nobody touches may be null
     std::vector<std::unique_ptr<Keep>> keeps;
+    std::shared_ptr<const RunCondition> condition;  ///< see RunRequest
+    bool runs_if = true;
     Run* next = nullptr;  ///< of those that wait for their next use
   };
   struct EndRun {

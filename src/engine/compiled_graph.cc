@@ -243,8 +243,26 @@ Status CompiledGraph::Add(const std::vector<opdef::Shape>& shapes) {
     const Variant& last = variants_.back();
     variant.constants_at = last.constants_at + last.executable->needs().constants;
   }
+  CheckInputsOf(variant);
   variants_.push_back(std::move(variant));
   return {};
+}
+
+void CompiledGraph::CheckInputs(std::vector<uint32_t> weights) {
+  weights_ = std::move(weights);
+  for (Variant& variant : variants_) CheckInputsOf(variant);
+}
+
+void CompiledGraph::CheckInputsOf(Variant& variant) const {
+  const auto most_bytes = static_cast<uint64_t>(options_.Number("reprise.preparedInputBytes"));
+  if (weights_.empty() || most_bytes == 0 || !variant.executable->is_static()) return;
+  std::vector<uint32_t> chosen =
+      compiler::ChooseCheckedInputs(variant.executable->graph(), compile_options_, weights_, most_bytes);
+  if (chosen.empty()) return;
+  compiler::Graph graph = source_;
+  SetInputs(graph, variant.inputs);
+  variant.executable = compiler::CheckInputs(std::move(variant.executable), std::move(graph), compile_options_,
+                                             std::move(chosen), most_bytes);
 }
 
 Status CompiledGraph::AddGears(const std::vector<opdef::Shape>& shapes) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "compiler/checked_inputs.h"
 #include "compiler/executable.h"
 #include "compiler/graph.h"
 #include "engine/graph_state.h"
@@ -78,6 +79,15 @@ class CompiledGraph {
   const GraphState& state() const { return state_; }
   const compiler::CompileOptions& compile_options() const { return compile_options_; }
   bool has_gears() const { return has_gears_; }
+  /// What the results are; of gears those of the first one.
+  std::span<const compiler::Tensor> results() const { return variants_.front().executable->results(); }
+  /// Weights among the inputs: executables of known shapes, also those that come later, keep what they make of them
+  /// while they stay the same (compiler/checked_inputs.h).
+  void CheckInputs(std::vector<uint32_t> weights);
+  /// What became of them in the runs of the first variant; nothing where none is worth it.
+  std::optional<compiler::CheckedRuns> checked_runs() const {
+    return compiler::CheckedRunsOf(*variants_.front().executable);
+  }
   std::vector<Variant>& variants() { return variants_; }
   /// The executable for these inputs. Gears: kParamInvalid unless one fits. Where shapes came along with a run, others
   /// are compiled when they come, and use memory of their own.
@@ -89,6 +99,7 @@ class CompiledGraph {
 
  private:
   Status Add(const std::vector<opdef::Shape>& shapes);
+  void CheckInputsOf(Variant& variant) const;
   Status AddGears(const std::vector<opdef::Shape>& shapes);
   void Summarise();
 
@@ -97,6 +108,7 @@ class CompiledGraph {
   OptionSet options_;
   compiler::CompileOptions compile_options_;
   CompileSite site_;
+  std::vector<uint32_t> weights_;
   std::vector<Variant> variants_;
   bool has_gears_ = false;
   bool is_specialised_ = false;  ///< sizes that the graph leaves open came along with a run

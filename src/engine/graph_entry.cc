@@ -161,6 +161,15 @@ Status GraphEntry::Load(const OptionMap& options, void* stream, const AllocatorP
         .Culprit("option ge.exec.hostInputIndexes")
         .Hint("name each input of the graph in one of the two options");
   }
+  REPRISE_ASSIGN_OR_RETURN(std::vector<uint32_t> weights,
+                           IndexesOf("reprise.checkedInputIndexes", value("reprise.checkedInputIndexes"), ';'));
+  for (const uint32_t weight : weights) {
+    if (weight < inputs) continue;
+    return Fail(kParamInvalid, kBadValue,
+                fmt::format("reprise.checkedInputIndexes names input {} of {}", weight, inputs))
+        .Culprit("option reprise.checkedInputIndexes")
+        .Hint("name inputs of the graph, or leave the option out");
+  }
   for (const auto& [index, input] : frozen) {
     const opdef::Shape& shape = compiled->variants().front().inputs[index];
     if (is_static || shape.is_static()) continue;
@@ -170,6 +179,11 @@ Status GraphEntry::Load(const OptionMap& options, void* stream, const AllocatorP
         .Culprit("option ge.exec.frozenInputIndexes")
         .Hint("freeze only inputs whose sizes are known");
   }
+  // An address that stays does not say that the values do: weights may be written where they are.
+  for (const auto& [index, input] : frozen) {
+    if (std::ranges::count(weights, index) == 0) weights.push_back(index);
+  }
+  if (!weights.empty()) compiled->CheckInputs(std::move(weights));
   REPRISE_RETURN_IF_ERROR(TakeRegions(stream, allocator));
   frozen_.clear();
   for (auto& [index, input] : frozen) {

@@ -63,17 +63,84 @@ Status NoSize(const Node& node) {
       .Hint("describe the output of a variable with its type and all sizes");
 }
 
+bool IsLoop(const Node& node) { return node.type == "While" || node.type == "StatelessWhile" || node.type == "For"; }
+
+void NameVariables(Graph& graph) {
+  for (Node& node : graph.nodes) {
+    if (!IsVariable(node)) continue;
+    if (node.outputs.empty()) node.outputs.push_back({"y", {}});
+    node.attributes.insert_or_assign("shared_name", NameOf(node));
+  }
+}
+
+// The variable of that name in the graph; one that is like `like`, where it has none.
+NodeId VariableOf(Graph& graph, const Node& like) {
+  const std::string name = NameOf(like);
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    if (IsVariable(graph.at(id)) && NameOf(graph.at(id)) == name) return id;
+  }
+  Node variable = like;
+  variable.after.clear();
+  variable.name = name;
+  for (int number = 1; graph.Find(variable.name) != compiler::kNoNode; ++number) {
+    variable.name = fmt::format("{}_{}", name, number);
+  }
+  return graph.Add(std::move(variable));
+}
+
+// Variables of called graphs become variables of the graph that calls, which hands them over. The called graphs are
+// copied: the program's stay as they are.
+Status HandOver(Graph& graph) {
+  const auto count = static_cast<NodeId>(graph.nodes.size());
+  for (NodeId id = 0; id < count; ++id) {
+    if (graph.at(id).is_removed) continue;
+    for (size_t g = 0; g < graph.at(id).graphs.size(); ++g) {
+      const Node* const found = FindVariable(*graph.at(id).graphs[g]);
+      if (found == nullptr) continue;
+      if (IsLoop(graph.at(id))) {
+        return Fail(kParamInvalid, kBadInput,
+                    fmt::format("node {} is a variable of the loop {}", found->name, graph.at(id).name))
+            .Culprit(fmt::format("graph {}", graph.at(id).graphs[g]->name))
+            .Hint("put it into the graph around the loop: hand its value to the loop, and assign what comes out");
+      }
+      auto callee = std::make_shared<Graph>(*graph.at(id).graphs[g]);
+      REPRISE_RETURN_IF_ERROR(HandOver(*callee));
+      NameVariables(*callee);
+      std::map<std::string, NodeId> known;
+      for (NodeId inner = 0; inner < callee->nodes.size(); ++inner) {
+        Node& node = callee->at(inner);
+        if (!IsVariable(node)) continue;
+        if (const auto [first, is_new] = known.try_emplace(NameOf(node), inner); !is_new) {
+          Replace(*callee, inner, first->second);
+          node.is_removed = true;
+          continue;
+        }
+        const Port source{VariableOf(graph, node), 0};
+        std::vector<compiler::Input>& inputs = graph.at(id).inputs;
+        auto place = std::ranges::find(inputs, source, &compiler::Input::source);
+        if (place == inputs.end()) {
+          inputs.push_back({fmt::format("input{}", inputs.size()), source});
+          place = inputs.end() - 1;
+        }
+        node.type = "RefData";
+        node.kind = NodeKind::kData;
+        node.inputs.clear();
+        node.unread = nullptr;
+        node.attributes.insert_or_assign("index", static_cast<int64_t>(callee->inputs.size()));
+        node.notes.insert_or_assign("_parent_node_index", static_cast<int64_t>(place - inputs.begin()));
+        callee->inputs.push_back(inner);
+      }
+      graph.at(id).graphs[g] = std::move(callee);
+    }
+  }
+  return {};
+}
+
 Status TakeVariables(Graph& graph, GraphState& state) {
+  REPRISE_RETURN_IF_ERROR(HandOver(graph));
   std::map<std::string, NodeId> known;
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     Node& node = graph.at(id);
-    for (const auto& inner : node.graphs) {
-      const Node* const found = node.is_removed ? nullptr : FindVariable(*inner);
-      if (found == nullptr) continue;
-      return Fail(kParamInvalid, kBadInput, fmt::format("node {} is a variable of a graph that is called", found->name))
-          .Culprit(fmt::format("graph {}", inner->name))
-          .Hint("put it into the graph that calls, and hand it to the called one");
-    }
     if (!IsVariable(node)) continue;
     if (node.outputs.empty()) node.outputs.push_back({"y", {}});
     const std::string name = NameOf(node);

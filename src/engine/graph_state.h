@@ -38,7 +38,9 @@ struct GraphState {
   std::vector<CollectedResult> collected;
 };
 
-/// Takes variables and collected results out. kParamInvalid for variables without a known size, and in called graphs.
+/// Takes variables and collected results out. Those of
+/// called graphs are handed over by the graph that calls. kParamInvalid for variables without a known size, and in
+/// loops.
 StatusOr<GraphState> TakeState(compiler::Graph& graph);
 /// Whether there is a variable.
 bool HasVariables(const compiler::Graph& graph);

@@ -32,11 +32,16 @@ Builds& TheBuilds() {
   return builds.value;
 }
 
+// Options of builds that this one reads.
+constexpr std::string_view kRead[] = {"input_shape", "output_type", "dynamic_batch_size", "dynamic_image_size",
+                                      "dynamic_dims"};
+// Attributes of a graph that was built for gears.
+constexpr std::string_view kGearKind = "_reprise_gear_kind";
+constexpr std::string_view kGearShapes = "_reprise_gear_shapes";
+constexpr std::string_view kGearDims = "_reprise_gear_dims";
+
 // Options of builds that ask for more than one compiled graph is.
 constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
-    {"dynamic_batch_size", "a compiled graph has no gears: build one for each, or leave sizes open with -1"},
-    {"dynamic_dims", "a compiled graph has no gears: build one for each, or leave sizes open with -1"},
-    {"dynamic_image_size", "a compiled graph has no gears: build one for each, or leave sizes open with -1"},
     {"insert_op_conf", "images are not preprocessed: put the operators into the graph"},
     {"out_nodes", "the outputs are those of the graph: name them with Graph::SetOutputs"},
     {"input_fp16_nodes", "inputs have the types of the graph: set them on the Data nodes"},
@@ -64,7 +69,7 @@ Status CheckValues(const OptionMap& options) {
 
 Status CheckOwn(const OptionMap& options) {
   for (const auto& [key, value] : options) {
-    if (value.empty() || FindOption(key) != nullptr || key == "input_shape" || key == "output_type") continue;
+    if (value.empty() || FindOption(key) != nullptr || std::ranges::count(kRead, key) != 0) continue;
     const auto* const refused =
         std::ranges::find_if(kRefused, [&key = key](const auto& entry) { return entry.first == key; });
     if (refused != std::end(kRefused)) {
@@ -103,7 +108,74 @@ Status SetShapes(compiler::Graph& graph, std::string_view text) {
   return {};
 }
 
+std::string_view ValueOf(const OptionMap& options, std::string_view key) {
+  const auto found = options.find(key);
+  return found != options.end() ? std::string_view(found->second) : std::string_view();
+}
+
+// `tuple` so often that there is a number for each open size.
+StatusOr<std::string> Repeated(std::string_view key, std::string_view value, std::string_view tuple, size_t open) {
+  const size_t numbers = SplitText(tuple, ',').size();
+  if (open % numbers != 0) {
+    return BadOption(key, value, fmt::format("input_shape has {} sizes of -1", open),
+                     "write -1 in input_shape for each size that a gear chooses");
+  }
+  std::vector<std::string_view> parts(open / numbers, tuple);
+  return fmt::format("{}", fmt::join(parts, ","));
+}
+
+// The gears that the options ask for, as the engine writes them.
+StatusOr<OfflineGears> WantedGears(const OptionMap& options) {
+  constexpr std::pair<std::string_view, std::string_view> kKinds[] = {{"dynamic_batch_size", "batch"},
+                                                                      {"dynamic_image_size", "image"},
+                                                                      {"dynamic_dims", "dims"},
+                                                                      {"ge.dynamicDims", "dims"}};
+  OfflineGears gears;
+  std::string_view chosen;
+  for (const auto& [key, kind] : kKinds) {
+    const std::string_view value = ValueOf(options, key);
+    if (value.empty()) continue;
+    if (!chosen.empty()) return BadOption(key, value, fmt::format("{} is set, too", chosen), "choose one of both");
+    chosen = key;
+    gears.kind = kind;
+    gears.dims = value;
+  }
+  if (chosen.empty()) return gears;
+  gears.shapes = ValueOf(options, chosen == "ge.dynamicDims" ? "ge.inputShape" : "input_shape");
+  const auto open = static_cast<size_t>(std::ranges::count(gears.shapes, '-'));
+  const std::string_view value = ValueOf(options, chosen);
+  if (open == 0) {
+    return BadOption(chosen, value, "input_shape has no size of -1",
+                     "write -1 in input_shape for each size that a gear chooses");
+  }
+  if (gears.kind == "dims") return gears;
+  std::vector<std::string> tuples;
+  const char separator = gears.kind == "batch" ? ',' : ';';
+  for (const std::string_view tuple : SplitText(value, separator)) {
+    const size_t numbers = SplitText(tuple, ',').size();
+    if (numbers != (gears.kind == "batch" ? 1 : 2)) {
+      return BadOption(chosen, value, fmt::format("\"{}\" has {} numbers", tuple, numbers),
+                       gears.kind == "batch" ? "write it as 1,2,4" : "write it as height,width;height,width");
+    }
+    REPRISE_ASSIGN_OR_RETURN(std::string repeated, Repeated(chosen, value, tuple, open));
+    tuples.push_back(std::move(repeated));
+  }
+  gears.dims = fmt::format("{}", fmt::join(tuples, ";"));
+  return gears;
+}
+
+std::string TextOf(const opdef::Attributes& attributes, std::string_view name) {
+  const auto found = attributes.find(name);
+  const auto* const text = found == attributes.end() ? nullptr : std::get_if<std::string>(&found->second);
+  return text != nullptr ? *text : std::string();
+}
+
 }  // namespace
+
+OfflineGears GearsOfModel(const compiler::Graph& graph) {
+  return {TextOf(graph.attributes, kGearKind), TextOf(graph.attributes, kGearShapes),
+          TextOf(graph.attributes, kGearDims)};
+}
 
 Status BeginBuilds(const OptionMap& options) {
   REPRISE_RETURN_IF_ERROR(CheckValues(options));
@@ -142,20 +214,31 @@ StatusOr<std::string> BuildOffline(const compiler::Graph& graph, const OptionMap
     }
     all["ge.outputDatatype"] = type->second;
   }
+  REPRISE_ASSIGN_OR_RETURN(const OfflineGears gears, WantedGears(all));
+  all.erase("ge.dynamicDims");
+  all.erase("ge.inputShape");
   const OptionSet set(all, all, all);
   REPRISE_RETURN_IF_ERROR(set.CheckTogether(kParamInvalid));
-  if (!set.Get("ge.dynamicDims").empty()) {
-    return Fail(kUnsupported, kBadValue, "option ge.dynamicDims is set, but a compiled graph has no gears")
-        .Culprit("option ge.dynamicDims")
-        .Hint("build one for each, or leave sizes open with -1");
-  }
   compiler::Graph source = graph;
   if (const auto shapes = all.find("input_shape"); shapes != all.end() && !shapes->second.empty()) {
     REPRISE_RETURN_IF_ERROR(SetShapes(source, shapes->second));
   }
+  if (!gears.dims.empty()) {  // each gear can be compiled
+    OptionMap with = all;
+    with["ge.inputShape"] = gears.shapes;
+    with["ge.dynamicDims"] = gears.dims;
+    REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const std::shared_ptr<CompiledGraph> checked,
+                             CompiledGraph::Compile(source, OptionSet(with, with, with), {}, CompileSite{}));
+  }
   REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<CompiledGraph> compiled,
                            CompiledGraph::Compile(source, set, {}, CompileSite{}));
-  auto model = ModelOf(compiled->visible());
+  compiler::Graph visible = compiled->visible();
+  if (!gears.dims.empty()) {
+    visible.attributes.insert_or_assign(std::string(kGearKind), gears.kind);
+    visible.attributes.insert_or_assign(std::string(kGearShapes), gears.shapes);
+    visible.attributes.insert_or_assign(std::string(kGearDims), gears.dims);
+  }
+  auto model = ModelOf(visible);
   if (!model.ok()) return As(kFailed, kInner, std::move(model).status());
   return compiler::PackCompiled(AboutCompiled(source), *model);
 }

@@ -16,6 +16,7 @@
 #include "engine/warnings.h"
 #include "runtime/report.h"
 #include "runtime/stream.h"
+#include "runtime/tasks.h"
 
 namespace reprise::engine {
 namespace {
@@ -46,6 +47,26 @@ std::vector<InputMeta> MetasOf(std::span<const InputTensor> inputs) {
   std::vector<InputMeta> metas;
   for (const InputTensor& input : inputs) metas.push_back(input.meta);
   return metas;
+}
+
+Status CallBack(uint32_t graph, const GraphState& state, std::span<const OutputTensor> collected,
+                const std::map<std::string, Session::Collect>& callbacks) {
+  std::map<std::string, std::map<std::string, HostTensor>> by_key;
+  for (size_t i = 0; i < collected.size(); ++i) {
+    const CollectedResult& about = state.collected[i];
+    const OutputTensor& value = collected[i];
+    by_key[about.key].emplace(about.name, HostCopyOf(value.dtype, value.shape, value.data, value.bytes));
+  }
+  for (const auto& [key, values] : by_key) {
+    const auto found = callbacks.find(key);
+    if (found == callbacks.end()) continue;
+    const int answer = found->second(graph, values);
+    if (answer == 0) continue;
+    return Fail(kFailed, kInner, fmt::format("the callback for {} answers {}", key, static_cast<uint32_t>(answer)))
+        .Culprit(fmt::format("graph_id {}", graph))
+        .Hint("look into the function that was given to RegisterCallBackFunc");
+  }
+  return {};
 }
 
 }  // namespace
@@ -228,7 +249,7 @@ Status Session::Execute(uint32_t graph, void* stream, std::span<const InputTenso
   }
   REPRISE_RETURN_IF_ERROR(UseOwnDevice());
   REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, FindStream(stream));
-  return entry->Run(*found, inputs, outputs, AllocatorOf(stream), false);
+  return RunOn(*found, graph, *entry, inputs, outputs, AllocatorOf(stream), false);
 }
 
 Status Session::RunOnStream(uint32_t graph, void* stream, std::span<const InputTensor> inputs,
@@ -239,7 +260,14 @@ Status Session::RunOnStream(uint32_t graph, void* stream, std::span<const InputT
   REPRISE_RETURN_IF_ERROR(UseOwnDevice());
   REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, FindStream(stream));
   REPRISE_RETURN_IF_ERROR(Ready(*entry, stream, inputs));
-  return entry->Run(*found, inputs, outputs, AllocatorOf(stream), true);
+  return RunOn(*found, graph, *entry, inputs, outputs, AllocatorOf(stream), true);
+}
+
+Status Session::RunOn(runtime::Stream& stream, uint32_t graph, GraphEntry& entry, std::span<const InputTensor> inputs,
+                      std::vector<OutputTensor>& outputs, const AllocatorPtr& allocator, bool host_anywhere) {
+  std::vector<OutputTensor> collected;
+  REPRISE_RETURN_IF_ERROR(entry.Run(stream, inputs, outputs, allocator, host_anywhere, &collected));
+  return collected.empty() ? Status() : CallBackBehind(stream, graph, entry, std::move(collected));
 }
 
 Status Session::Wait(uint32_t graph, GraphEntry& entry, std::span<const InputTensor> inputs,
@@ -256,32 +284,36 @@ Status Session::Wait(uint32_t graph, GraphEntry& entry, std::span<const InputTen
   for (const OutputTensor& result : results) {
     outputs.push_back(HostCopyOf(result.dtype, result.shape, result.data, result.bytes));
   }
-  return collected.empty() ? Status() : CallBack(graph, entry, collected);
+  if (collected.empty()) return {};
+  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<const CompiledGraph> compiled, entry.Compiled());
+  return CallBack(graph, compiled->state(), collected, Callbacks());
 }
 
-Status Session::CallBack(uint32_t graph, const GraphEntry& entry, std::span<const OutputTensor> collected) const {
-  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<const CompiledGraph> compiled, entry.Compiled());
-  std::map<std::string, std::map<std::string, HostTensor>> by_key;
-  for (size_t i = 0; i < collected.size(); ++i) {
-    const CollectedResult& about = compiled->state().collected[i];
-    const OutputTensor& value = collected[i];
-    by_key[about.key].emplace(about.name, HostCopyOf(value.dtype, value.shape, value.data, value.bytes));
+Status Session::CallBackBehind(runtime::Stream& stream, uint32_t graph, const GraphEntry& entry,
+                               std::vector<OutputTensor> collected) const {
+  if (stream.is_capturing()) {
+    Warn(fmt::format("graph {} of session {} is captured, and calls nothing back", graph, id_));
+    return {};
   }
-  for (const auto& [key, values] : by_key) {
-    Collect callback;
-    {
-      MutexLock lock(mutex_);
-      const auto found = callbacks_.find(key);
-      if (found == callbacks_.end()) continue;
-      callback = found->second;
-    }
-    const int answer = callback(graph, values);
-    if (answer == 0) continue;
-    return Fail(kFailed, kInner, fmt::format("the callback for {} answers {}", key, static_cast<uint32_t>(answer)))
-        .Culprit(fmt::format("graph_id {}", graph))
-        .Hint("look into the function that was given to RegisterCallBackFunc");
-  }
-  return {};
+  std::map<std::string, Collect> callbacks = Callbacks();
+  if (callbacks.empty()) return {};
+  REPRISE_ASSIGN_OR_RETURN(std::shared_ptr<const CompiledGraph> compiled, entry.Compiled());
+  return runtime::SubmitClosure(stream, "callbacks of a compiled graph",
+                                [graph, compiled = std::move(compiled), callbacks = std::move(callbacks),
+                                 collected = std::move(collected)](device::RunContext&) -> Status {
+                                  try {
+                                    return CallBack(graph, compiled->state(), collected, callbacks);
+                                  } catch (...) {
+                                    return Fail(kFailed, kInner, "a callback of a run threw, which nobody can catch")
+                                        .Culprit(fmt::format("graph_id {}", graph))
+                                        .Hint("look into the function that was given to RegisterCallBackFunc");
+                                  }
+                                });
+}
+
+std::map<std::string, Session::Collect> Session::Callbacks() const {
+  MutexLock lock(mutex_);
+  return callbacks_;
 }
 
 Status Session::RegisterCallback(const std::string& key, Collect callback) {

@@ -83,8 +83,10 @@ class Session {
   /// What graphs without options of their own have.
   OptionSet options() const { return {process_options_, options_, {}}; }
 
-  /// Calls back with the results that a graph collects under a key ("Summary", "Save"), by name, at the end of runs
-  /// that are waited for. What the callback returns is that of the run, unless it is 0. kParamInvalid for another key.
+  /// Calls back with the results that a graph collects under a key ("Summary", "Save"), by name, at the end of each
+  /// run: of runs on streams when the stream comes there, as a host function; captured runs call nothing. What the
+  /// callback returns is that of the run, unless it is 0: on streams an error of the stream. kParamInvalid for another
+  /// key.
   using Collect = std::function<int(uint32_t graph, const std::map<std::string, HostTensor>& values)>;
   Status RegisterCallback(const std::string& key, Collect callback);
   /// Values of variables, when all work that uses them is done.
@@ -110,7 +112,13 @@ class Session {
   Status Ready(GraphEntry& entry, void* stream, std::span<const InputTensor> inputs);
   Status Build(GraphEntry& entry, std::span<const InputMeta> inputs);
   Status Wait(uint32_t graph, GraphEntry& entry, std::span<const InputTensor> inputs, std::vector<HostTensor>& outputs);
-  Status CallBack(uint32_t graph, const GraphEntry& entry, std::span<const OutputTensor> collected) const;
+  /// As GraphEntry::Run, and the callbacks behind it.
+  Status RunOn(runtime::Stream& stream, uint32_t graph, GraphEntry& entry, std::span<const InputTensor> inputs,
+               std::vector<OutputTensor>& outputs, const AllocatorPtr& allocator, bool host_anywhere);
+  /// Queues the callbacks behind a run, with the functions that are registered now.
+  Status CallBackBehind(runtime::Stream& stream, uint32_t graph, const GraphEntry& entry,
+                        std::vector<OutputTensor> collected) const;
+  std::map<std::string, Collect> Callbacks() const;
   Status UseOwnDevice() const { return UseDevice(device_); }
   void Work();
 

@@ -97,6 +97,15 @@ std::vector<DimPhase> PhasesOf(const ConvDim& dim, bool transposed) {
   return phases;
 }
 
+template <class Body>
+void ForEachTap(const DimPhase* const (&parts)[3], const Body& body) {
+  for (const Tap& d : parts[0]->taps) {
+    for (const Tap& h : parts[1]->taps) {
+      for (const Tap& w : parts[2]->taps) body(d, h, w);
+    }
+  }
+}
+
 // A run of columns whose outputs lie in one row.
 struct Run {
   int64_t source;
@@ -185,15 +194,11 @@ ConvSetup::ConvSetup(const ConvShape& shape, const TensorRef& input, const Tenso
           phase.count[i] = parts[i]->count;
           phase.columns *= parts[i]->count;
         }
-        for (const Tap& kd : d.taps) {
-          for (const Tap& kh : h.taps) {
-            for (const Tap& kw : w.taps) {
-              phase.taps.push_back(offset_of(0, kd.shift + lead_[0]) + offset_of(1, kh.shift + lead_[1]) +
-                                   offset_of(2, kw.shift + lead_[2]));
-              phase.kernel.push_back((kd.kernel * shape.dims[1].kernel + kh.kernel) * shape.dims[2].kernel + kw.kernel);
-            }
-          }
-        }
+        ForEachTap(parts, [&](const Tap& kd, const Tap& kh, const Tap& kw) {
+          phase.taps.push_back(offset_of(0, kd.shift + lead_[0]) + offset_of(1, kh.shift + lead_[1]) +
+                               offset_of(2, kw.shift + lead_[2]));
+          phase.kernel.push_back((kd.kernel * shape.dims[1].kernel + kh.kernel) * shape.dims[2].kernel + kw.kernel);
+        });
         for (int64_t c = 0; c < shape.in_channels; ++c) {
           for (const int64_t tap : phase.taps) phase.offset.push_back(c * stride_c_ + tap);
         }

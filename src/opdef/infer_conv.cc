@@ -298,5 +298,21 @@ Status Resize(InferContext& call) {  // rule
   return call.SetRest(out);
 }
 
+// The sizes of the result are those of offsets, with a kernel in each place.
+Status DeformableOffsets(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  const InferTensor& offsets = call.In("offsets");
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, 4));
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(offsets, 4));
+  REPRISE_ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(call, 2));
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> kernel, SpatialOf(call, "ksize", layout));
+  Sizes sizes = x.shape.has_rank() ? x.shape : Sizes::Unknown(4);
+  for (size_t d = 0; d < 2; ++d) {
+    const size_t place = layout.spatial[d];
+    sizes[place] = offsets.shape.has_rank() ? offsets.shape[place] * Dim(kernel[d]) : Dim::Unknown();
+  }
+  return call.SetRest(sizes);
+}
+
 }  // namespace infer
 }  // namespace reprise::opdef

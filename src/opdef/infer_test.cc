@@ -287,6 +287,8 @@ constexpr Case kCases[] = {
     {"Iou", "bboxes=float32[s0, 4]; gtboxes=float32[s1, 4]", "", "float32[s1, s0]"},
     {"Iou", "bboxes=float32[s0, 4]; gtboxes=float32[s0, 4]", "aligned=true", "float32[s0, 1]"},
     {"CIoU", "bboxes=float16[4, s0]; gtboxes=float16[4, s0]", "is_cross=false", "float16[1, s0]; float16[1, s0]"},
+    {"DeformableOffsets", "x=float32[s0, 4, 7, 8]; offsets=float32[s0, 18, s1, 3]",
+     "strides=[1,1,2,2] pads=[1,1,1,1] ksize=[3,2]", "float32[s0, 4, 3*s1, 6]"},
     // Recurrent networks.
     {"DynamicRNN", "x=float16[s0, s1, 3]; w=float16[8, 20]; b=float16[20]", "",
      "float16[s0, s1, 5]; float16[s0, s1, 5]; float16[s0, s1, 5]; float16[s0, s1, 5]; float16[s0, s1, 5]; "

@@ -128,10 +128,10 @@ TEST_F(Build, Refusals) {
     const char* value;
     const char* text;
   } kCases[] = {
-      {"dynamic_batch_size", "1,2", "no gears"},
-      {"dynamic_dims", "1;2", "no gears"},
-      {"dynamic_image_size", "1,2", "no gears"},
-      {"ge.dynamicDims", "1;2", "no gears"},
+      {"dynamic_batch_size", "1,2", "no size of -1"},
+      {"dynamic_dims", "1;2", "no size of -1"},
+      {"dynamic_image_size", "1,2", "no size of -1"},
+      {"ge.dynamicDims", "1;2", "no size of -1"},
       {"insert_op_conf", "aipp.cfg", "not preprocessed"},
       {"out_nodes", "add:0", "outputs are those of the graph"},
       {"output_type", "mul:0:FP16", "names single outputs"},

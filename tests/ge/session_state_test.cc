@@ -137,6 +137,105 @@ return y after (loss, saved)
   EXPECT_EQ(session_->RegisterCallback("Save", nullptr).code(), kParamInvalid);
 }
 
+TEST_F(SessionState, ResultsForCallbacksOfRunsOnStreams) {
+  using Values = std::map<std::string, HostTensor>;
+  std::vector<Values> seen;
+  int answer = 0;
+  ASSERT_EQ(
+      Text(Add(7, "graph g\nx = Data() : float32 [4]\ny = Mul(x, x)\nloss = Summary(y)\nreturn x after (loss)\n")), "");
+  const auto run = [&](std::vector<float> x) {
+    std::vector<OutputTensor> outputs;
+    EXPECT_EQ(Text(session_->RunOnStream(7, stream_, std::vector{OnDevice(x, {4})}, outputs)), "");
+    EXPECT_THAT(outputs, SizeIs(1));
+    return aclrtSynchronizeStream(stream_);
+  };
+  EXPECT_EQ(run({1, 2, 3, 4}), ACL_SUCCESS);  // nobody wants them
+  ASSERT_EQ(Text(session_->RegisterCallback("Summary",
+                                            [&](uint32_t graph, const Values& values) {
+                                              EXPECT_EQ(graph, 7U);
+                                              seen.push_back(values);
+                                              return answer;
+                                            })),
+            "");
+  EXPECT_EQ(run({1, 2, 3, 4}), ACL_SUCCESS);
+  ASSERT_THAT(seen, SizeIs(1));
+  EXPECT_THAT(Floats(seen[0].at("loss")), ElementsAre(1, 4, 9, 16));
+  answer = 5;
+  EXPECT_NE(run({1, 1, 1, 1}), ACL_SUCCESS);
+  EXPECT_THAT(std::string(aclGetRecentErrMsg()), HasSubstr("answers 5"));
+}
+
+TEST_F(SessionState, VariablesOfBranchesAndOfCalledGraphs) {
+  ASSERT_EQ(Text(Add(1, R"(graph g
+x = Data() : float32 [4]
+axes = Const() : int64 [1] = 0
+p = ReduceSum(x, axes)
+i = If(p, x) calls (yes, no) : output0 float32 [4]
+c = PartitionedCall(x) calls (twice) : output0 float32 [4]
+return i, c
+
+graph yes
+v = Data() : float32 [4]
+total = Variable() {shared_name = "total"} : float32 [4]
+sum = Add(total, v)
+y = Assign(ref = total, value = sum)
+return y
+
+graph no
+v = Data() : float32 [4]
+total = Variable() {shared_name = "total"} : float32 [4]
+y = Sub(v, total)
+return y
+
+graph twice
+v = Data() : float32 [4]
+seen = Variable() : float32 [4]
+sum = Add(seen, v)
+next = Assign(ref = seen, value = sum)
+y = Add(next, v)
+return y
+)")),
+            "");
+  const auto run = [&](std::vector<float> x) {
+    std::vector<HostTensor> outputs;
+    EXPECT_EQ(Text(session_->RunAndWait(1, std::vector{OnHost(x, {4})}, outputs)), "");
+    std::vector<std::vector<float>> values;
+    for (const HostTensor& output : outputs) values.push_back(Floats(output));
+    return values;
+  };
+  using Both = std::vector<std::vector<float>>;
+  EXPECT_EQ(run({1, 2, 3, 4}), (Both{{1, 2, 3, 4}, {2, 4, 6, 8}}));
+  EXPECT_EQ(run({1, 1, 1, 1}), (Both{{2, 3, 4, 5}, {3, 4, 5, 6}}));
+  EXPECT_EQ(run({0, 0, 0, 0}), (Both{{-2, -3, -4, -5}, {2, 3, 4, 5}}));
+  const std::vector<std::string> names{"total", "seen"};
+  auto values = session_->ReadVariables(names);
+  ASSERT_TRUE(values.ok());
+  EXPECT_THAT(Floats((*values)[0]), ElementsAre(2, 3, 4, 5));
+  EXPECT_THAT(Floats((*values)[1]), ElementsAre(2, 3, 4, 5));
+  // Not in loops, whose values are those of a trip.
+  ASSERT_EQ(Text(Add(2, R"(graph g
+x = Data() : int32 []
+w = While(x) calls (goes_on, body) : output0 int32 []
+return w
+
+graph goes_on
+v = Data() : int32 []
+limit = Variable() : int32 []
+y = Less(v, limit)
+return y
+
+graph body
+v = Data() : int32 []
+y = Add(v, v)
+return y
+)")),
+            "");
+  std::vector<HostTensor> outputs;
+  const int32_t one = 1;
+  const InputTensor input{const_cast<int32_t*>(&one), 4, {3, {}}};
+  EXPECT_THAT(Text(session_->RunAndWait(2, std::vector{input}, outputs)), HasSubstr("variable of the loop w"));
+}
+
 TEST_F(SessionState, GE_097_DumpsOfValues) {
   Begin({}, {{"ge.exec.enableDump", "1"},
              {"ge.exec.dumpPath", folder_ / "all"},

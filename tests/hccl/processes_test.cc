@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 // A token as text: an argument of a child.
 std::string Hex(const HcclRootInfo& token) {
   std::ostringstream text;
-  for (int i = 0; i < 64; ++i) {
+  for (int i = 0; i < 128; ++i) {
     char digits[3];
     std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(token.internal[i]));
     text << digits;
@@ -275,8 +275,154 @@ void RunTable(const Arguments& arguments) {
   }
 }
 
+// Every operator with values that are checked, some of it more than staging has room for at once (HCCL_BUFFSIZE=1).
+void SubmitAll(const Rank& r, uint32_t n, size_t count, Buffer<float>& send, std::vector<Buffer<float>>& out) {
+  const auto f32 = HCCL_DATA_TYPE_FP32;
+  std::vector<uint64_t> counts;
+  std::vector<uint64_t> places;
+  std::vector<uint64_t> matrix;
+  uint64_t end = 0;
+  for (uint32_t k = 0; k < n; ++k) {
+    counts.push_back(k == 1 ? 0 : count / (k + 1));
+    places.push_back(end);
+    end += counts.back() + 3;
+    for (uint32_t i = 0; i < n; ++i) matrix.push_back((k * 31 + i * 7) % 100 + i);
+  }
+  const uint32_t next = (r.rank + 1) % n;
+  const uint32_t last = (r.rank + n - 1) % n;
+  size_t i = 0;
+  const auto to = [&] { return out[i++].data(); };
+  EXPECT_OK(HcclAllReduce(send.data(), to(), count, f32, HCCL_REDUCE_SUM, r.comm, r.stream));
+  EXPECT_OK(HcclReduce(send.data(), to(), count, f32, HCCL_REDUCE_SUM, n - 1, r.comm, r.stream));
+  EXPECT_OK(HcclReduceScatter(send.data(), to(), count, f32, HCCL_REDUCE_MAX, r.comm, r.stream));
+  EXPECT_OK(HcclReduceScatterV(send.data(), counts.data(), places.data(), to(), counts[r.rank], f32, HCCL_REDUCE_SUM,
+                               r.comm, r.stream));
+  EXPECT_OK(HcclAllGather(send.data(), to(), count, f32, r.comm, r.stream));
+  EXPECT_OK(HcclAllGatherV(send.data(), counts[r.rank], to(), counts.data(), places.data(), f32, r.comm, r.stream));
+  EXPECT_OK(HcclScatter(send.data(), to(), count, f32, n - 1, r.comm, r.stream));
+  EXPECT_OK(HcclAlltoAll(send.data(), count, f32, to(), count, f32, r.comm, r.stream));
+  std::vector<uint64_t> out_counts;
+  std::vector<uint64_t> in_counts;
+  std::vector<uint64_t> even;
+  for (uint32_t k = 0; k < n; ++k) {
+    out_counts.push_back(matrix[r.rank * n + k] * (count > 100 ? 50 : 1));
+    in_counts.push_back(matrix[k * n + r.rank] * (count > 100 ? 50 : 1));
+    even.push_back(k * 6000);
+  }
+  EXPECT_OK(HcclAlltoAllV(send.data(), out_counts.data(), even.data(), f32, to(), in_counts.data(), even.data(), f32,
+                          r.comm, r.stream));
+  EXPECT_OK(HcclAlltoAllVC(send.data(), matrix.data(), f32, to(), f32, r.comm, r.stream));
+  HcclSendRecvItem items[] = {{HCCL_SEND, send.data(), count, f32, next}, {HCCL_RECV, to(), count, f32, last}};
+  EXPECT_OK(HcclBatchSendRecv(items, 2, r.comm, r.stream));
+  // One after the other around the ring, so that rank 0 has to send first.
+  float* const passed = to();
+  const auto pass_on = [&] { EXPECT_OK(HcclSend(send.data(), count, f32, next, r.comm, r.stream)); };
+  if (r.rank == 0) pass_on();
+  EXPECT_OK(HcclRecv(passed, count, f32, last, r.comm, r.stream));
+  if (r.rank != 0) pass_on();
+  EXPECT_OK(HcclBarrier(r.comm, r.stream));
+  EXPECT_OK(HcclBroadcast(out[0].data(), count, f32, 1, r.comm, r.stream));
+}
+
+// HC-040 to HC-049, HC-071 to HC-073, HC-081: between machines as in one process, eagerly and captured.
+void RunEverything(const Arguments& arguments) {
+  Group group(arguments);
+  const Rank& r = group.me;
+  const uint32_t n = arguments.ranks;
+  for (const size_t count : {size_t{5}, size_t{300001}}) {
+    const size_t room = std::max<size_t>(count * n + 64, 30000);
+    Buffer<float> send(room);
+    send.Fill([&](size_t i) { return ValueOf(r.rank, i); });
+    std::vector<Buffer<float>> out;
+    for (int i = 0; i < 12; ++i) {
+      out.emplace_back(room);
+      out.back().Fill([](size_t) { return -1.0f; });
+    }
+    SubmitAll(r, n, count, send, out);
+    r.Wait();
+    std::vector<std::vector<float>> eager;
+    for (Buffer<float>& each : out) eager.push_back(each.Values());
+    for (size_t i = 0; i < count; ++i) {
+      float sum = ValueOf(0, i);
+      float most = ValueOf(0, r.rank * count + i);
+      for (uint32_t k = 1; k < n; ++k) {
+        sum += ValueOf(k, i);
+        most = std::max(most, ValueOf(k, r.rank * count + i));
+      }
+      ASSERT_EQ(sum, eager[0][i]) << i;
+      ASSERT_EQ(r.rank + 1 == n ? sum : -1.0f, eager[1][i]) << i;
+      ASSERT_EQ(most, eager[2][i]) << i;
+      for (uint32_t k = 0; k < n; ++k) {
+        ASSERT_EQ(ValueOf(k, i), eager[4][k * count + i]);
+        ASSERT_EQ(ValueOf(k, r.rank * count + i), eager[7][k * count + i]);
+      }
+      ASSERT_EQ(ValueOf(n - 1, r.rank * count + i), eager[6][i]);
+      ASSERT_EQ(ValueOf((r.rank + n - 1) % n, i), eager[10][i]);
+      ASSERT_EQ(ValueOf((r.rank + n - 1) % n, i), eager[11][i]);
+    }
+    uint64_t place = 0;
+    uint64_t own_place = 0;
+    for (uint32_t k = 0; k < n; ++k) {
+      const uint64_t part = k == 1 ? 0 : count / (k + 1);
+      if (k == r.rank) own_place = place;
+      for (uint64_t i = 0; i < part; ++i) ASSERT_EQ(ValueOf(k, i), eager[5][place + i]);
+      ASSERT_EQ(-1.0f, eager[5][place + part]);
+      place += part + 3;
+    }
+    for (uint64_t i = 0; i < (r.rank == 1 ? 0 : count / (r.rank + 1)); ++i) {
+      float sum = ValueOf(0, own_place + i);
+      for (uint32_t k = 1; k < n; ++k) sum += ValueOf(k, own_place + i);
+      ASSERT_EQ(sum, eager[3][i]) << i;
+    }
+    uint64_t packed = 0;
+    for (uint32_t k = 0; k < n; ++k) {
+      const uint64_t part = (k * 31 + r.rank * 7) % 100 + r.rank;
+      uint64_t from = 0;
+      for (uint32_t i = 0; i < r.rank; ++i) from += (k * 31 + i * 7) % 100 + i;
+      for (uint64_t i = 0; i < part; ++i) ASSERT_EQ(ValueOf(k, from + i), eager[9][packed + i]);
+      packed += part;
+      for (uint64_t i = 0; i < part * (count > 100 ? 50 : 1); ++i)
+        ASSERT_EQ(ValueOf(k, r.rank * 6000 + i), eager[8][k * 6000 + i]);
+    }
+    aclmdlRI model = nullptr;
+    ASSERT_EQ(0, aclmdlRICaptureBegin(r.stream, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL));
+    SubmitAll(r, n, count, send, out);
+    ASSERT_EQ(0, aclmdlRICaptureEnd(r.stream, &model));
+    for (int step = 0; step < 2; ++step) {
+      for (Buffer<float>& each : out) each.Fill([](size_t) { return -1.0f; });
+      ASSERT_EQ(0, aclmdlRIExecuteAsync(model, r.stream)) << Message();
+      r.Wait();
+      for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(eager[i], out[i].Values()) << i;
+    }
+    EXPECT_EQ(0, aclmdlRIDestroy(model));
+  }
+  // A part of the group that lies on both machines, and the rest of it.
+  const std::vector<uint32_t> members = r.rank % 2 == 0 ? std::vector<uint32_t>{0, 2} : std::vector<uint32_t>{1, 3};
+  HcclCommConfig config;
+  HcclCommConfigInit(&config);
+  Rank part = r;
+  part.rank = r.rank / 2;
+  if (n == 4) {
+    HcclComm parent = r.comm;
+    OK(HcclCreateSubCommConfig(&parent, 2, const_cast<uint32_t*>(members.data()), r.rank % 2, part.rank, &config,
+                               &part.comm));
+    Buffer<int32_t> data(1);
+    data[0] = static_cast<int32_t>(r.rank);
+    EXPECT_OK(HcclAllReduce(data.data(), data.data(), 1, HCCL_DATA_TYPE_INT32, HCCL_REDUCE_SUM, part.comm, r.stream));
+    r.Wait();
+    EXPECT_EQ(static_cast<int32_t>(members[0] + members[1]), data[0]);
+    EXPECT_OK(HcclCommDestroy(part.comm));
+  }
+  // Numbers begin anew.
+  EXPECT_OK(HcclBarrier(r.comm, r.stream));
+  r.Wait();
+  EXPECT_OK(HcclCommSuspend(r.comm));
+  EXPECT_OK(HcclCommResume(r.comm));
+}
+
 void RunRank(const Arguments& arguments) {
   switch (arguments.what) {
+    case 9: return RunEverything(arguments);
     case 1: return RunOperators(arguments);
     case 2: return RunLatency(arguments);
     case 3:
@@ -290,13 +436,26 @@ void RunRank(const Arguments& arguments) {
 
 TEST(HcclProcesses, DISABLED_Rank) { RunRank(Read()); }
 
+// On how many machines the ranks are made to believe that they are: neighbours are together.
+int Machines() {
+  const char* const text = std::getenv("REPRISE_TEST_MACHINES");
+  return text != nullptr ? std::atoi(text) : 1;
+}
+void UseMachineOf(uint32_t rank, uint32_t ranks) {
+  if (Machines() <= 1) return;
+  const uint32_t machine = rank * static_cast<uint32_t>(Machines()) / ranks;
+  ::setenv("REPRISE_HCCL_HOST_ID", ("machine " + std::to_string(machine)).c_str(), 1);
+}
+
 void RunAll(uint32_t ranks, int what, bool last_dies = false) {
   ASSERT_EQ(0, aclrtSetDevice(0));
   Arguments mine{0, ranks, {}, what};
   OK(HcclGetRootInfo(&mine.token));
   std::vector<std::unique_ptr<Child>> children;
-  for (uint32_t rank = 1; rank < ranks; ++rank)
+  for (uint32_t rank = 1; rank < ranks; ++rank) {
+    UseMachineOf(rank, ranks);
     children.push_back(std::make_unique<Child>("HcclProcesses.DISABLED_Rank", Write(rank, ranks, mine.token, what)));
+  }
   RunRank(mine);
   for (size_t i = 0; i < children.size(); ++i) {
     if (last_dies && i + 1 == children.size()) {
@@ -305,6 +464,37 @@ void RunAll(uint32_t ranks, int what, bool last_dies = false) {
       children[i]->Join();
     }
   }
+}
+
+// A process with variables of its own, which has rank 0 and begins the others.
+TEST(HcclProcesses, DISABLED_Leader) {
+  const Arguments what = Read();
+  RunAll(what.ranks, what.what, what.rank == 1);
+}
+void RunApart(uint32_t ranks, int machines, int what, bool last_dies = false) {
+  ::setenv("HCCL_IF_IP", "127.0.0.1", 1);
+  ::setenv("HCCL_BUFFSIZE", "1", 1);
+  ::setenv("REPRISE_TEST_MACHINES", std::to_string(machines).c_str(), 1);
+  UseMachineOf(0, ranks);
+  if (machines == 0) ::setenv("REPRISE_HCCL_SHM", "0", 1);
+  { Child leader("HcclProcesses.DISABLED_Leader", Write(last_dies ? 1 : 0, ranks, {}, what)); }
+  for (const char* name : {"HCCL_IF_IP", "HCCL_BUFFSIZE", "REPRISE_TEST_MACHINES", "REPRISE_HCCL_HOST_ID",
+                           "REPRISE_HCCL_SHM"})
+    ::unsetenv(name);
+}
+
+TEST(HcclProcesses, HC_040_to_HC_049_EveryOperatorOnOneMachine) { RunAll(3, 9); }
+TEST(HcclProcesses, HC_071_HC_073_EachProcessOnItsOwnMachine) {
+  for (const uint32_t n : {2u, 3u}) RunApart(n, 0, 9);
+}
+TEST(HcclProcesses, HC_072_TwoMachinesOfTwoRanks) {
+  RunApart(4, 2, 9);
+  RunApart(4, 2, 2);
+}
+TEST(HcclProcesses, HC_100_MismatchBetweenMachines) { RunApart(3, 2, 5); }
+TEST(HcclProcesses, HC_109_ARankOfAnotherMachineIsKilled) {
+  RunApart(4, 2, 3, true);
+  RunApart(3, 0, 4, true);
 }
 
 // Those of ours: other programs come and go meanwhile.

@@ -33,6 +33,7 @@ MEANS_NOTHING = {
     # Libraries that are there to be found; their one name has an address and does nothing.
     "reprise_ascend_protobuf": "library without functions",
     "reprise_ge_proto_functions": "a table of functions, where libreprise_compiler.so finds it",
+    "reprise_offline_models": "a table of functions, where libreprise_engine.so finds it",
     "reprise_fmk_parser": "library without functions",
     "reprise_graph_base": "library without functions",
     "reprise_hcomm": "library without functions",

@@ -3,7 +3,7 @@
 
 import torch
 
-from cases_random import LAYOUTS, MANY, close, count_of, exactly, mask_bytes, moments, normals, philox
+from cases_random import LAYOUTS, MANY, close, count_of, exactly, mask_bytes, moments, normals, philox, philox64, seeds
 from harness import Case, Check, Ref, Scalar, cases, high
 
 
@@ -29,6 +29,19 @@ def exponential(op, g):
             verify = moments(0.5, 0.5) if shape == MANY else positive
             yield Case({"selfRef": x, "count": x.numel(), "lambda": 2.0, "seed": 3, "offset": 1},
                        {"selfRef": Check(shape, dtype, verify)})
+
+
+@cases("StatelessExponentialTensor")
+def exponential_by_tensors(op, g):
+    for dtype in g.floating:
+        for shape in LAYOUTS + (MANY,):
+            x, double = g.tensor(shape, dtype), dtype == torch.float64
+            words = philox64(3, 8, x.numel()) if double else philox(3, 8, x.numel())
+            uniform = torch.tensor([((w >> 12) + 0.5) * 2.0**-52 if double else (w + 0.5) * 2.0**-32 for w in words],
+                                   dtype=torch.float64)
+            verify = moments(0.5, 0.5) if shape == MANY else close((-uniform.log() / 2).tolist(), 1e-12 if double else max(
+                1e-5, 2 * torch.finfo(dtype).eps))
+            yield Case({"self": x, "lambd": 2.0} | seeds(op, 3, 8), {"self": Check(shape, dtype, verify)})
 
 
 @cases("RReluWithNoise", "InplaceRReluWithNoise")
@@ -62,7 +75,7 @@ def rrelu(op, g):
                                                                                       moments(0.5, 0.2887))})
 
 
-@cases("DropoutV3")
+@cases("DropoutV3", "DropoutV3Tensor")
 def dropout(op, g):
     for dtype in g.floating:
         for number, shape in enumerate(([7], [], [0, 3], [128], [5, 33], [2, 3, 100])):
@@ -72,7 +85,7 @@ def dropout(op, g):
                 kept = torch.tensor([int(word >= round(p * 2 ** 32)) for word in words]).reshape(shape)
                 y = torch.where(kept == 1, high(x) / (1 - p) if p < 1 else 0.0, 0.0)
                 mask = mask_bytes(words, p, count)
-                yield Case({"input": x, "optionalNoiseShape": None, "p": p, "seed": number, "offset": 12},
+                yield Case({"input": x, "optionalNoiseShape": None, "p": p} | seeds(op, number, 12),
                            {"out": Ref(y, dtype), "maskOut": Check([len(mask)], torch.uint8, exactly(mask))})
 
 

@@ -147,20 +147,6 @@ def stream_mix(op, g):
             yield Case({"x": x, "hRes": h_res, "hOut": h_out, "hPost": h_post}, {"out": Ref(expected, dtype)})
 
 
-@cases("MhcSinkhorn")
-def sinkhorn(op, g):
-    for dtype in g.floating:
-        for shape, count, eps in (([3, 4, 4], 20, 2.0**-20), ([2, 2, 6, 6], 1, 0.5), ([0, 4, 4], 3, 2.0**-20), ([1, 1], 2, 0.25)):
-            x = g.tensor(shape, dtype)
-            y = high(x).softmax(-1) + eps
-            y = y / (y.sum(-2, keepdim=True) + eps)
-            for _ in range(count - 1):
-                y = y / (y.sum(-1, keepdim=True) + eps)
-                y = y / (y.sum(-2, keepdim=True) + eps)
-            yield Case({"x": x, "eps": eps, "numIters": count},
-                       {"out": Ref(y, dtype), "normOutOptional": None, "sumOutOptional": None})
-
-
 CAUSAL = (([5, 2, 3], 3, True), ([4, 3, 2], 1, False), ([2, 1, 4], 4, True), ([0, 2, 3], 2, False))
 
 

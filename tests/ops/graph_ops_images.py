@@ -6,6 +6,7 @@ import itertools
 import torch
 import torch.nn.functional as F
 
+from cases_deformable import deformed, sizes_of
 from graph_ops import call
 from graph_ops_checks import HALF, checks, close, gradients, leaves
 
@@ -312,3 +313,27 @@ def nearest(type, random):
         wanted = torch.zeros(2, 3, 5, size[1], dtype=torch.float64).index_add(2, rows, grads.double())
         wanted = torch.zeros(2, 3, 5, 6, dtype=torch.float64).index_add(3, columns, wanted)
         close(call(type, {"grads": grads, "size": [5, 6]}, attributes)["y"], wanted, dtype)
+
+
+@checks("DeformableOffsets", "DeformableOffsetsGrad")
+def read_beside_the_window(type, random):
+    # batch, groups, groups of channels that move together, channels, -, image, kernel, stride, padding, dilation
+    for number, problem in enumerate(((2, 1, 2, 4, 0, (5, 6), (3, 2), (2, 1), (1, 2, 0, 1), (1, 2)),
+                                      (1, 1, 1, 3, 0, (4, 4), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)))):
+        dtype = (torch.float32, torch.float16)[number]
+        n, _, moved, channels, _, image, kernel, stride, padding, dilation = problem
+        out = sizes_of(problem)
+        x, offsets = random(n, channels, *image, dtype=dtype), random(n, 3 * moved * kernel[0] * kernel[1], *out, dtype=dtype)
+        wide, is_last = leaves(x, offsets), number == 0
+        expected = deformed(*wide, problem)
+        attributes = {"strides": spatial(stride, is_last), "pads": list(padding), "ksize": list(kernel),
+                      "dilations": spatial(dilation, is_last), "deformable_groups": moved,
+                      "data_format": "NHWC" if is_last else "NCHW"}
+        inputs = {"x": laid(x, is_last), "offsets": laid(offsets, is_last)}
+        if "Grad" not in type:
+            close(first(call(type, inputs, attributes)["y"], is_last), expected.detach(), dtype, 20)
+            continue
+        grad = random(*expected.shape, dtype=dtype)
+        result = call(type, {"grad": laid(grad, is_last)} | inputs, attributes)
+        for name, wanted in zip(("grad_x", "grad_offsets"), gradients(expected, grad, wide)):
+            close(first(result[name], is_last), wanted, dtype, 40)

@@ -374,6 +374,23 @@ def test_small_floats_convert_as_in_pytorch(small):
         call("Add", {"x1": row, "x2": row})
 
 
+@pytest.mark.parametrize("small", (E4M3, E5M2))
+def test_products_of_small_floats_are_added(small):
+    left, right, sums = numbers(f32, 3, 8).to(small), numbers(f32, 8, 5).to(small), numbers(f32, 3, 5)
+    rows, columns = numbers(f32, 3), numbers(f32, 5)
+    product = left.float() @ right.float()
+    names = {"x1": left, "x2": right, "x2_scale": columns, "y": sums}
+    close(call("QuantBatchMatmulInplaceAdd", {**names, "x1_scale": rows})["y"], sums + product * columns * rows[:, None], 4)
+    turned = {"x1": left.view(u8).t().contiguous().view(small), "x2": right.view(u8).t().contiguous().view(small),
+              "x2_scale": columns[:1].clone(), "y": sums}
+    found = call("QuantBatchMatmulInplaceAdd", turned, {"transpose_x1": True, "transpose_x2": True})["y"]
+    close(found, sums + product * columns[0], 4)
+    with pytest.raises(AclError, match="not published"):
+        call("QuantBatchMatmulInplaceAdd", {**names, "x2_scale": columns.to(E8M0)})
+    with pytest.raises(AclError, match="has 4 numbers, the product has 5"):
+        call("QuantBatchMatmulInplaceAdd", {**names, "x2_scale": columns[:4].clone()})
+
+
 def test_hifloat8():
     """By its published definition: prefix, exponent as sign and digits behind a leading 1, the rest."""
     values = call("Cast", {"x": Bits(ALL_BITS, HIFLOAT8)}, {"dst_type": f32})["y"]

@@ -55,6 +55,12 @@ const std::map<int, const char*> kNoExample = {
      "An init callback gives it (aclInitCallbackRegister), whose number aclInit returns; and REPRISE_STRICT=1 before "
      "aclInit."},
     {100010, "No call gives it: profiling is configured by calls, whose arguments are refused with 100000."},
+    {100012,
+     "A call that loads an offline model gives it, for a graph of aclgrphBuildModel whose bytes have changed since."},
+    {100013, "A call that loads an offline model gives it, for bytes that aclgrphBuildModel has not made."},
+    {100017, "`aclmdlExecute` gives it, for buffers or shapes that are not those of the model's inputs."},
+    {100018, "`aclmdlExecute` gives it, for another number of buffers than the model has outputs."},
+    {100019, "Calls that choose a gear give it (`aclmdlSetDynamicBatchSize`), for a model that was built without."},
     {107016, "No call gives it: addresses of the wrong kind are refused with 107000, which says what they are."},
     {107037, "A graph is destroyed while a task of it waits for what does not come: given after ten seconds."},
     {200000, "The host refused memory; the message names what for."},
@@ -66,7 +72,8 @@ const std::map<int, const char*> kNoExample = {
     {507049,
      "`aclrtSynchronizeStream` returns it for a collective (hccl.h) that ranks called with different arguments."},
     {507057,
-     "`aclrtSynchronizeStream` returns it for a collective (hccl.h) whose other ranks have failed, ended or destroyed the "
+     "`aclrtSynchronizeStream` returns it for a collective (hccl.h) whose other ranks have failed, ended or destroyed "
+     "the "
      "group."},
     {561101, "More executors are live than the process can name, which is a million."},
 };

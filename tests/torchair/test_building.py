@@ -207,6 +207,124 @@ def test_TA_051_055_assigns_become_outputs():
     assert list(graph.attr["_output_dtypes"].list.i) == [int(FLOAT)]
 
 
+def test_TA_052_written_inputs_become_ref_data():
+    with GeGraph() as graph:
+        inputs = [data(graph, name) for name in "abcde"]
+        a, b, c, d, e = inputs
+        ge.Assign(a, ge.Add(d, e))
+        ge.Assign(b, ge.Mul(d, e))
+        moved = ge.Scatter(ge.Clone(c), ge.Const([0]), ge.Const([1.0], FLOAT), reduce="update")
+        ge.Assign(c, moved)
+        inner = ge.Clone(d)
+        ge.Assign(inner, ge.Relu(e))
+        finished(graph, moved)
+        bound = graph_pass.run(graph)
+    tensors = [torch.zeros(2) for _ in inputs]
+    graph_pass.name_ref_data(graph, bound, tensors)
+    kinds = [op.type for op in graph.op]
+    assert kinds.count("RefData") == 3 and kinds.count("Data") == 2 and kinds.count("Assign") == 1
+    for tensor, old in zip(tensors, "abc"):
+        op = graph.nodes[f"RefData_2_1_0_{id(tensor)}"]
+        assert op.type == "RefData" and op.attr["_origin_data_name"].s.decode() == old
+    assert graph.nodes["Scatter"].input[0].startswith("RefData_2_1_0_")
+
+
+def test_TA_074_operators_newer_than_the_engine(monkeypatch):
+    from torchair._ge_concrete_graph import _operators
+
+    newer = {**_operators.OPERATORS, "Relu": ("x:T more?:T", "y:T", ["newer:Int=0"]), "NotThereYet": ("x:T", "y:T", [])}
+    monkeypatch.setattr(_operators, "OPERATORS", newer)
+    for cache in (_operators.definition, _operators._check_installed):
+        cache.cache_clear()
+    try:
+        with GeGraph() as graph:
+            x = data(graph, "x")
+            _operators.build("Relu", x, newer=0)
+            for call, text in ((lambda: _operators.build("Relu", x, newer=1), "attribute newer is not supported by Relu"),
+                               (lambda: _operators.build("Relu", x, x), "input more is not supported by Relu"),
+                               (lambda: _operators.build("NotThereYet", x), "NotThereYet is not registered")):
+                with pytest.raises(AssertionError, match=text):
+                    call()
+            assert [op.type for op in graph.op] == ["Data", "Relu"]
+    finally:
+        for cache in (_operators.definition, _operators._check_installed):
+            cache.cache_clear()
+
+
+def transposed(graph, source, perm, kind):
+    made = ge.Transpose(source, ge.Const(perm))
+    made.desc.dtype = source.desc.dtype
+    made.desc.shape.dim[:] = [source.desc.shape.dim[each] for each in perm]
+    bits = ge.Bitcast(made, type=int(kind))
+    bits.desc.shape.dim[:] = made.desc.shape.dim
+    return bits
+
+
+def test_transposed_weights_become_attributes():
+    byte, small, scales = DataType.DT_UINT8, DataType.DT_FLOAT8_E4M3FN, DataType.DT_FLOAT8_E8M0
+    for kind, names, attribute, perms, expected in (
+        ("QuantBatchMatmulV4", ("x1", "x2", "x2_scale"), "transpose_x2", ([1, 0], [1, 0]), True),
+        ("GroupedMatmul", ("x", "weight", "antiquant_scale"), "transpose_weight", ([0, 2, 1], [0, 2, 1, 3]), True),
+        ("GroupedMatmul", ("x", "weight", "scale"), "transpose_weight", ([0, 2, 1], [0, 2, 1]), True),
+        ("GroupedMatmulFinalizeRouting", ("x", "w", "scale"), "transpose_w", ([0, 2, 1], [0, 2, 1]), True),
+        ("QuantBatchMatmulV4", ("x1", "x2", "x2_scale"), "transpose_x2", ([1, 0], None), False),
+        ("GroupedMatmul", ("x", "weight", "scale"), "transpose_weight", ([1, 0, 2], [1, 0, 2]), False),
+    ):
+        with GeGraph() as graph:
+            inputs = {names[0]: data(graph, "x")}
+            for name, perm, to in zip(names[1:], perms, (small, scales)):
+                shape = [3, 5, 7, 2][: len(perm or [1, 0])]
+                source = data(graph, name, shape=shape, dtype=byte)
+                inputs[name] = source if perm is None else transposed(graph, source, perm, to)
+            if kind == "GroupedMatmul":
+                inputs = {name: [value] for name, value in inputs.items()}
+            op = graph.add(kind, [(f"{name}0" if isinstance(value, list) else name, value[0] if isinstance(value, list) else value)
+                                  for name, value in inputs.items()])
+            op.output_desc[0].dtype = 1
+            result = torchair.ge.Tensor(op)
+            finished(graph, result)
+            graph_pass.run(graph)
+        kinds = [each.type for each in graph.op]
+        assert op.attr[attribute].b is expected, (kind, perms)
+        assert kinds.count("Transpose") == (0 if expected else sum(perm is not None for perm in perms))
+        assert kinds.count("Bitcast") == sum(perm is not None for perm in perms)
+        if expected:
+            assert "Const" not in kinds and list(op.input_desc[1].shape.dim) == [3, 5, 7][: len(perms[0])]
+
+
+def test_bitcasts_of_quantized_weights_come_first():
+    with GeGraph() as graph:
+        x, weight, scale = data(graph, "x"), data(graph, "w", shape=(6, 8), dtype=DataType.DT_UINT8), data(graph, "s")
+        turned = transposed(graph, weight, [1, 0], DataType.DT_FLOAT4_E2M1)
+        result = ge.QuantBatchMatmulV3(x, turned, scale, dtype=1)
+        finished(graph, result)
+        graph_pass.run(graph)
+    order = [op.type for op in graph.op]
+    assert order.index("Bitcast") < order.index("Transpose") < order.index("QuantBatchMatmulV3")
+    product = graph.nodes["QuantBatchMatmulV3"]
+    assert product.input[1] == "Transpose:0" and graph.nodes["Transpose"].input[0] == "Bitcast:0"
+    assert graph.nodes["Bitcast"].input[0] == "w:0"
+    assert list(graph.nodes["Bitcast"].output_desc[0].shape.dim) == [6, 16]
+    assert list(product.input_desc[1].shape.dim) == [16, 6]
+
+
+def test_names_and_layouts_are_written():
+    with GeGraph() as graph:
+        y = ge.Add(data(graph, "x"), data(graph, "y"))
+        y.node.attr["input_layout_info"].list.i.append(1)
+        y.node.attr["input_layout_info"].list.s.append(b"NCHW")
+        finished(graph, y)
+        graph_pass.run(graph)
+        graph_pass.normalize(graph)
+        add = graph.nodes["Add"]
+        assert list(add.attr["_input_name_key"].list.s) == [b"x1", b"x2"] and list(add.attr["_input_name_value"].list.i) == [0, 1]
+        assert list(add.attr["_output_name_key"].list.s) == [b"y"]
+        assert [desc.layout for desc in add.input_desc] == ["ND", "NCHW"]
+        y.node.attr["input_layout_info"].list.i[0] = 7
+        with pytest.raises(ValueError, match="input_layout_info"):
+            graph_pass.normalize(graph)
+
+
 def test_TA_091_092_093_prints():
     with GeGraph() as graph:
         x, y = data(graph, "x"), data(graph, "y")

@@ -198,6 +198,20 @@ def test_TA_157_intermediates_and_switches():
         assert ("aten.mul_.Tensor" in there) == ("aten.mul.Tensor" not in kept)
 
 
+def test_TA_157_views_of_what_was_written_in_place():
+    """A view of a value that took the place of another one lies in that one's memory."""
+
+    def step(x):
+        y = (x * 2 + 1).view(-1)
+        return y[:3].sigmoid() + y.exp()[:3] + y.relu().sum(), (x * 3).add(1).t().tanh().flatten()
+
+    x = torch.randn(3, 4).npu()
+    with graphs() as found:
+        result = compiled(step)(x)
+    torch.testing.assert_close(result, step(x))
+    assert any(name.endswith("_.Tensor") for name in operators(found[0])), operators(found[0])
+
+
 def test_TA_158_parts_of_inputs():
     def step(x, cache, i):
         cache[:, i : i + 2] = x

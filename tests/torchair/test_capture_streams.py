@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams, events, core limits and updates at replays in captured functions."""
+import os
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -131,6 +134,46 @@ def test_TA_153_155_156_streams_of_the_program():
     module = {"__name__": "again"}
     exec(one.source, module)  # noqa: S102
     torch.testing.assert_close(module["kernel"](x)[0], step(x))
+
+
+def test_TA_153_154_streams_that_are_set():
+    one, two = torch.npu.Stream(), torch.npu.Stream()
+
+    def step(x):
+        first = torch.npu.current_stream()
+        made, done = torch.npu.Event(), torch.npu.Event()
+        y = x + 1
+        made.record()
+        torch.npu.set_stream(one)
+        made.wait()
+        z = y @ y
+        torch.npu.set_stream(two)
+        two.wait_stream(one)
+        w = z * 2
+        torch.npu.set_stream(one)
+        v = z - 1
+        done.record(two)
+        one.wait_event(done)
+        u = v + w
+        torch.npu.set_stream(first)
+        first.wait_stream(one)
+        return u * 2
+
+    graph = same_as_eager(step, rand(8, 8))
+    assert operators(graph)["air.scope_enter.default"] >= 2
+    assert torch.npu.current_stream() == torch.npu.default_stream()
+
+    def lost(x):
+        y = x + 1
+        torch.npu.set_stream(one)
+        return y * 2
+
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="(?s)set the first stream again.*with torch.npu.stream"):
+        compiled(lost)(rand(3))
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="with torch.npu.stream"):  # other backends do not know where the caller is then
+        torch.compile(lost, backend="aot_eager", fullgraph=True)(rand(3))
 
 
 def test_TA_155_waiting_on_the_host_is_refused():
@@ -268,10 +311,40 @@ def test_TA_145_lengths_as_a_tensor():
     assert lines.count("Success to capture fx_graph") == 1
 
 
-def test_TA_174_blocking_launches(monkeypatch):
-    f = compiled(lambda x: x @ x)
-    x = rand(4, 4)
-    torch.testing.assert_close(f(x), x @ x)
+def test_TA_174_blocking_launches():
+    """The variable is read with the first device, so that a process of its own has it."""
+    code = """
+import torch, torch_npu
+x = torch.randn(4, 4, device="npu")
+f = torch.compile(lambda x: (x @ x).relu(), backend="npugraph_ex", fullgraph=True)
+with torch.no_grad():
+    for _ in range(3):
+        y = f(x)
+        assert torch.npu.current_stream().query()
+        torch.testing.assert_close(y, (x @ x).relu())
+        assert torch.npu.current_stream().query()
+"""
+    environment = {**os.environ, "ASCEND_LAUNCH_BLOCKING": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_TA_169_static_kernels_and_core_limits(monkeypatch):
+    from torchair._acl_concrete_graph import static_kernel
+
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.call_function(torch.ops.air.scope_enter.default, (["_op_aicore_num", "_op_vectorcore_num"], ["4", "8"]))
+    graph.output(x)
+    limited = torch.fx.GraphModule({}, graph)
+    for version, said in (((8, 5, 0), True), ((9, 0, 0), False)):
+        monkeypatch.setattr(static_kernel, "_engine_version", lambda version=version: version)
+        settings = {"aclnn_static_shape_kernel": "1"}
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            static_kernel.check_core_limits(limited, settings)
+        assert any("static kernels are off" in str(each.message) for each in found) is said
+        assert settings == {"aclnn_static_shape_kernel": "0" if said else "1"}
 
 
 # ---- npu_print ----

@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiled methods in files, sizes in gears, models in files."""
+import json
+import math
 import os
+import pathlib
 import pickle
 import warnings
 
 import pytest
 import torch
 import torchair
+from acl_support import log
 from support_ge import compiled, config_of, equal, graphs_of, numbers
 from torch import nn
+from torchair._ge_concrete_graph import ge_apis as ge
+from torchair._ge_concrete_graph import registry
 from torchair.inference import cache_compile, readable_cache, set_dim_gears
 
 
@@ -148,6 +154,144 @@ def test_TA_195_gears_run():
     assert step.backend.count == count
 
 
+def test_TA_182_gradients_are_refused(tmp_path):
+    model = Model().eval().npu()
+    step = cache_compile(model.forward_step, cache_dir=str(tmp_path))
+    x = numbers(2, 4)
+    for _ in range(2):  # compiled, and from then on
+        with pytest.raises(RuntimeError, match="Backward cache compilation is not supported yet"):
+            step(x.clone().requires_grad_())
+        result = step(x)["sum"]
+        equal(result, model.forward_step(x)["sum"])
+        assert not result.requires_grad
+    again = cache_compile(model.forward_step, cache_dir=str(tmp_path))
+    assert again.run is not None
+    with pytest.raises(RuntimeError, match="Backward cache compilation is not supported yet"):
+        again(x.clone().requires_grad_())
+
+
+def test_TA_189_programs_of_graphs():
+    made, _ = graphs_of(lambda x, y: (x.view(-1), (x @ y).relu(), x.shape[0] * 2), numbers(3, 4), numbers(4, 2), dynamic=True)
+    text = made[0].codegen()
+    for part in ("serialized_graph = b", "global_compile_options = {", "local_compile_options = {", "npu_graph.load(",
+                 "npu_graph.compile()", ".as_strided((", "'ge.exec.allTensorNotEmpty': '1'"):
+        assert part in text, part
+    names = {}
+    exec(compile(text, "program", "exec"), names)  # noqa: S102
+    for rows in (3, 5):
+        x, y = numbers(rows, 4), numbers(4, 2)
+        view, product, size = names["kernel"](*_arguments(made[0], x, y))
+        equal((view, product, size), (x.view(-1), (x @ y).relu(), rows * 2))
+        assert view.data_ptr() == x.data_ptr()
+    with pytest.raises(AssertionError, match="expected size|wrong number of dimensions|stride"):
+        fresh = {}
+        exec(compile(text, "program", "exec"), fresh)  # noqa: S102
+        fresh["kernel"](*_arguments(made[0], numbers(4, 3).t(), numbers(4, 2)))
+    made, result = graphs_of(lambda x: (x[:0] + 1, x * 2), numbers(3))
+    assert "'ge.exec.allTensorNotEmpty': '0'" in made[0].codegen() and result[0].shape == (0,)
+
+
+def _arguments(graph, *tensors):
+    """Of the FX graph: sizes before the tensors that have them."""
+    known = {}
+    rest = iter(tensors)
+    values = [next(rest) if isinstance(arg, torch.Tensor) else None for arg in graph.args]
+    for arg, value in zip(graph.args, values):
+        if value is not None:
+            known.update({str(size): own for size, own in zip(arg.shape, value.shape)})
+    return [known[str(arg)] if value is None else value for arg, value in zip(graph.args, values)]
+
+
+def test_TA_190_compiled_graphs_are_kept_by_the_engine(tmp_path):
+    first, second = models()
+    step = cache_compile(first.forward_step, cache_dir=str(tmp_path), ge_cache=True)
+    x = numbers(2, 4)
+    with torch.no_grad():
+        equal(step(x), first.forward_step(x))
+    kept = sorted(path.name for path in pathlib.Path(step.folder).iterdir() if path.suffix in (".om", ".idx"))
+    assert len(kept) == 2, kept
+    torch._dynamo.reset()
+    again = cache_compile(second.forward_step, cache_dir=str(tmp_path), ge_cache=True)
+    assert again.run is not None
+    with torch.no_grad():
+        equal(again(x), second.forward_step(x))
+    assert sorted(path.name for path in pathlib.Path(step.folder).iterdir() if path.suffix in (".om", ".idx")) == kept
+    capture = torchair.CompilerConfig()
+    capture.mode = "npugraph_ex"
+    with log() as lines:
+        made = cache_compile(second.forward_step, cache_dir=str(tmp_path), config=capture, ge_cache=True)
+    assert lines.count("ge_cache has no effect") == 1 and "_gecache" not in made.folder
+
+
+def exported(folder, function, *args, **kwargs):
+    """The graph in the file."""
+    torchair.dynamo_export(*args, model=function, export_path=str(folder), export_name="model", **kwargs)
+    from torchair._ge_concrete_graph.graph import GeGraph
+
+    return GeGraph(serialized_model_def=(folder / "model.air").read_bytes())
+
+
+def test_TA_198_types_and_sizes_of_exports(tmp_path):
+    graph = exported(tmp_path / "a", lambda x, y: (x.view(x.shape[1], x.shape[0]) + 1, y.view(y.shape[0], -1, 2) * 2),
+                     numbers(2, 3), numbers(4, 6), dynamic=True)
+    data = [op for op in graph.op if op.type == "Data"]
+    assert [op.attr["index"].i for op in data] == list(range(len(data))) and [-1, -1] in [list(op.output_desc[0].shape.dim) for op in data]
+    assert "Pack" not in [op.type for op in graph.op]
+    for dtype, number in ((torch.bfloat16, 27), (torch.float8_e5m2, 35), (torch.uint16, 7), (torch.uint32, 8), (torch.uint64, 10)):
+        from torchair._ge_concrete_graph.dtypes import from_proto
+
+        x = torch.arange(4).npu().to(dtype)
+        graph = exported(tmp_path / str(number), lambda x: (x.to(torch.float32) + 1).to(x.dtype), x)
+        assert from_proto(graph.nodes["arg0_1"].output_desc[0].dtype) == number
+        assert from_proto(graph.nodes["NetOutput"].input_desc[0].dtype) == number
+
+
+def test_TA_198_written_inputs_have_one_name_in_all_graphs(tmp_path):
+    cache, x = torch.zeros(4, 2, device="npu"), numbers(4, 2)
+    names = []
+    for i, function in enumerate((lambda cache, x: cache.add_(x), lambda cache, x: cache.mul_(x) + 1)):
+        graph = exported(tmp_path / str(i), function, cache, x)
+        names.append([op.name for op in graph.op if op.type == "RefData"])
+    assert names[0] == names[1] == [f"RefData_4_2_2_1_0_{id(cache)}"]
+
+
+def test_TA_199_weights_in_files(tmp_path, monkeypatch):
+    from torchair import npu_export
+
+    model = Model().eval().npu()
+    model.forward = model.forward_step
+    x = numbers(2, 4)
+    small = exported(tmp_path / "small", model, x)
+    kinds = [op.type for op in small.op]
+    assert "FileConstant" not in kinds and kinds.count("Const") >= 3
+    monkeypatch.setattr(npu_export, "_LARGEST", 100)
+    large = exported(tmp_path / "large", model, x)
+    files = {op.attr["file_path"].s.decode(): op for op in large.op if op.type == "FileConstant"}
+    assert sorted(pathlib.Path(path).name for path in files) == ["linear_bias", "linear_weight", "shift"]
+    for path, op in files.items():
+        assert pathlib.Path(path).stat().st_size == 4 * math.prod(op.attr["shape"].list.i)
+    weight = (tmp_path / "large" / "linear_weight").read_bytes()
+    assert weight == model.linear.weight.detach().cpu().numpy().tobytes()
+
+
+def test_TA_200_options_of_exports(tmp_path):
+    config = torchair.CompilerConfig()
+    config.export.experimental.enable_record_nn_module_stack = True
+    config.export.experimental.enable_lite_export = True
+    registry.register(torch.ops.aten.relu.default, lite=True)(lambda x, *, meta_outputs: ge.LeakyRelu(x, negative_slope=0.0))
+    try:
+        model = nn.Sequential(nn.Linear(4, 3), nn.ReLU()).eval().npu()
+        graph = exported(tmp_path / "lite", model, numbers(2, 4), config=config)
+        kinds = {op.type: op for op in graph.op}
+        assert "LeakyRelu" in kinds and "Relu" not in kinds
+        stack = kinds["LeakyRelu"].attr["nn_module_stack"].s.decode()
+        assert "ReLU" in stack and "Sequential" in stack
+        plain = {op.type: op for op in exported(tmp_path / "plain", model, numbers(2, 4)).op}
+        assert "Relu" in plain and "nn_module_stack" not in plain["Relu"].attr
+    finally:
+        registry._lite.clear()
+
+
 def test_TA_197_198_199_export(tmp_path):
     model = Model().eval().npu()
     model.forward = model.forward_step
@@ -156,6 +300,43 @@ def test_TA_197_198_199_export(tmp_path):
     text = (folder / "dynamo.pbtxt").read_text()
     assert (folder / "model.air").stat().st_size > 0
     assert text.count('type: "Const"') >= 3 and text.count('type: "RefData"') + text.count('type: "Data"') == 1
+
+
+# ---- Exported programs ----
+
+
+def test_TA_201_exported_programs():
+    from torchair.ge.ge_graph_ascend import _optimize_and_convert
+
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4, 2)).eval()
+    found = _optimize_and_convert(torch.export.export(model, (torch.randn(1, 3, 3, 3),)))
+    kinds = [op.type for op in found.proto.op]
+    assert {"Conv2D", "Relu", "NetOutput"} <= set(kinds) and kinds.count("Data") >= 7
+    relu = found.ascend_ir_map["relu"]
+    assert relu.source == "converter" and [op["type"] for op in relu.ops] == ["Relu"] and relu.mapping == {"outputs": ["Relu:0"]}
+    assert found.original is not found.optimized and all(each.source == "converter" for each in found.ascend_ir_map.values())
+
+    class Unknown(nn.Module):
+        def forward(self, x):
+            values, vectors = torch.linalg.eigh(x @ x.t())
+            return values.relu(), vectors * 2
+
+    found = _optimize_and_convert(torch.export.export(Unknown(), (torch.randn(3, 3),)))
+    mock = next(each for each in found.ascend_ir_map.values() if each.source == "")
+    assert mock.ops[0]["type"] == "aten._linalg_eigh.default" and mock.mapping["outputs"][1].endswith(":1")
+    text = json.dumps(found.to_json_dict())
+    constants = [op for op in found.proto.op if op.type == "Const"]
+    assert all(op.attr["value"].t.data.hex() in text for op in constants) and '"ascend_ir_map"' in text
+    own = {torch.ops.aten.relu.default: lambda x: x.clamp_min(0)}
+    found = _optimize_and_convert(torch.export.export(nn.ReLU(), (torch.randn(3),)), custom_decompositions=own)
+    assert "Relu" not in [op.type for op in found.proto.op]
+
+
+def test_joint_graphs_are_refused_and_passes_said():
+    with pytest.raises(NotImplementedError, match="aot_config_enable_joint_graph.*leave it False"):
+        torchair.get_npu_backend(compiler_config=config_of(aot_config_enable_joint_graph=True))
+    with pytest.warns(UserWarning, match="npu_fx_pass has no effect"):
+        torchair.get_npu_backend(compiler_config=config_of(npu_fx_pass=True))
 
 
 _ = graphs_of, warnings

@@ -116,6 +116,15 @@ class CompilerOracle : public CompilerRun {
     return one.size() == other.size() && !one.empty();
   }
 
+  // What is not finite stands at the same places: what nobody has written is NaN here.
+  static bool HasSameNonFinite(const Result& a, const Result& b) {
+    const std::vector<double> one = Numbers(a);
+    const std::vector<double> other = Numbers(b);
+    return std::ranges::equal(one, other, [](double x, double y) {
+      return std::isnan(x) ? std::isnan(y) : std::isinf(x) ? x == y : std::isfinite(y);
+    });
+  }
+
   void SetUp() override {
     CompilerRun::SetUp();
     arena_ = Block(kArena);
@@ -366,7 +375,6 @@ std::vector<ConstantPtr> NumbersFor(const Graph& graph, std::mt19937& random) {
 
 TEST_F(CompilerOracle, EveryOperatorComputesTheSameOnAllLevels) {
   const bool is_whole = reprise::testing::InForm(1) > 1;
-  if (!is_whole) GTEST_SKIP() << "in the full form only";
   const std::string folder = ::testing::TempDir() + "/sweep_" + std::to_string(getpid());
   size_t operators = 0;
   size_t computed = 0;
@@ -399,12 +407,15 @@ TEST_F(CompilerOracle, EveryOperatorComputesTheSameOnAllLevels) {
             options.bank = *bank;
           }
           auto compiled = Make(**graph, options);
-          ASSERT_TRUE(compiled.ok()) << Told(std::move(compiled).status()) << "\n" << text;
+          EXPECT_TRUE(compiled.ok()) << Told(std::move(compiled).status()) << "\n" << text;
+          if (!compiled.ok()) break;
           auto results = RunOnce(**compiled, inputs);
-          ASSERT_TRUE(results.ok()) << Told(std::move(results).status()) << "\n" << text;
+          EXPECT_TRUE(results.ok()) << Told(std::move(results).status()) << "\n" << text;
+          if (!results.ok()) break;
           for (size_t i = 0; i < results->size(); ++i) {
             const ConstantPtr& value = (*evaluated)[i];
-            EXPECT_TRUE(IsClose({value->dtype, value->shape, value->bytes}, (*results)[i]))
+            const Result expected{value->dtype, value->shape, value->bytes};
+            EXPECT_TRUE(IsClose(expected, (*results)[i]) && HasSameNonFinite(expected, (*results)[i]))
                 << "result " << i << ", way " << way << "\n"
                 << text;
           }

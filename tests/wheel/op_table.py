@@ -5,18 +5,14 @@
 
 A row is an operator and a direction, in float32 or, where that is not for it, in the first type that is. It passes if all
 of its samples do: those of the table, or that many of them, taken evenly. Calls of the package are queued, and one that
-fails makes later results stale. So rows run in processes that are forked from this one, which never asks for the device:
-such a process ends with the first row that fails, and the row is run again in one of its own, whose answer counts. What
-fails is compared with op_table_expected.csv, whose lines say why: a new failure counts, and so does one that is gone.
+fails makes later results stale: so rows run in processes that are forked from this one (forked_rows.py). What fails is
+compared with op_table_expected.csv, whose lines say why: a new failure counts, and so does one that is gone.
 """
 import argparse
 import csv
-import json
 import os
 import pathlib
 import re
-import select
-import signal
 import sys
 import time
 import warnings
@@ -26,6 +22,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "torch"))
 os.environ.pop("ASCEND_LAUNCH_BLOCKING", None)  # the package is run as its users run it
 
+import forked_rows  # noqa: E402
 import op_sweep  # noqa: E402
 import torch  # noqa: E402
 from op_sweep import PASS, SKIP, Sample, clone, is_dense, name_of, op_db, same, tensors_of, to_cpu, to_npu  # noqa: E402
@@ -179,81 +176,14 @@ def reason_of(error):
     return f"{type(error).__name__}: {text}"[:400]
 
 
-def work(rows, count, pipe):
-    """In a process of its own: answers as lines, until one fails."""
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    with os.fdopen(pipe, "w", encoding="utf-8") as out:
-        for index, direction in rows:
-            begun = time.perf_counter()
-            answer = run_row(op_db[index], direction, count)
-            out.write(json.dumps([answer, time.perf_counter() - begun]) + "\n")
-            out.flush()
-            if answer not in (PASS, SKIP):
-                break
-
-
-def start(rows, count):
-    read, write = os.pipe()
-    sys.stdout.flush()
-    process = os.fork()
-    if process == 0:
-        status = 1
-        try:
-            os.close(read)
-            work(rows, count, write)
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(write)
-    return process, read
-
-
-def lines_of(process, pipe):
-    """What the process writes, line by line; a row that takes too long ends it."""
-    rest = b""
-    while True:
-        ready, _, _ = select.select([pipe], [], [], SECONDS)
-        if not ready:
-            os.kill(process, signal.SIGKILL)
-            return
-        more = os.read(pipe, 1 << 16)
-        if not more:
-            return
-        *lines, rest = (rest + more).split(b"\n")
-        for line in lines:
-            yield json.loads(line)
-
-
-def answers_of(rows, count):
-    """(answer, seconds) of the rows, up to the first that fails."""
-    process, pipe = start(rows, count)
-    done = 0
-    for answer in lines_of(process, pipe):
-        done += 1
-        yield answer
-    os.close(pipe)
-    _, status = os.waitpid(process, 0)
-    if status != 0 and done < len(rows):
-        yield f"the process ended with {os.waitstatus_to_exitcode(status)}", 0.0
-
-
 def run_rows(rows, count, report=None):
     """{(direction, name): answer} of pairs (index, direction)."""
-    answers = {}
     rows = list(rows)
-    while rows:
-        for number, (answer, seconds) in enumerate(answers_of(rows, count)):
-            index, direction = rows[number]
-            if answer not in (PASS, SKIP) and number > 0:
-                alone = next(answers_of([rows[number]], count))[0]
-                answer = alone if alone not in (PASS, SKIP) else f"only after other rows: {answer}"
-            key = (direction, name_of(op_db[index]))
-            answers[key] = answer
-            if report:
-                report(key, answer, seconds)
-        rows = rows[number + 1:]
-    return answers
+    key_of = lambda row: (row[1], name_of(op_db[row[0]]))  # noqa: E731
+    answers = forked_rows.run(
+        rows, lambda row: run_row(op_db[row[0]], row[1], count), SECONDS,
+        report and (lambda row, answer, seconds: report(key_of(row), answer, seconds)))
+    return {key_of(row): answer for row, answer in zip(rows, answers)}
 
 
 def rows_of(part="0/1", only="", directions=DIRECTIONS):

@@ -4,6 +4,7 @@
 import pytest
 import torch
 import torch_npu
+from torch_npu.contrib.module.deform_conv import ModulatedDeformConv
 
 
 def g(*shape, dtype=torch.float32):
@@ -75,6 +76,42 @@ def test_streams_and_their_matrix():
     y = torch_npu.npu_mhc_post(x.npu(), matrix, h_out.npu(), h_post.npu())
     wanted = matrix.cpu().transpose(1, 2) @ x.float() + h_post.unsqueeze(-1) * h_out.float().unsqueeze(1)
     torch.testing.assert_close(y.cpu().float(), wanted, rtol=0.01, atol=0.02)
+
+
+def test_matrix_of_the_streams_has_a_gradient():
+    x = g(3, 4, 4)
+    there, here = x.npu().requires_grad_(), x.double().requires_grad_()
+    y = torch_npu.npu_mhc_sinkhorn(there, num_iters=5, out_flag=1)[0]
+    z = here.softmax(-1) + 1e-6
+    z = z / (z.sum(-2, keepdim=True) + 1e-6)
+    for _ in range(4):
+        z = z / (z.sum(-1, keepdim=True) + 1e-6)
+        z = z / (z.sum(-2, keepdim=True) + 1e-6)
+    factor = g(3, 4, 4)
+    (y * factor.npu()).sum().backward()
+    (z * factor).sum().backward()
+    torch.testing.assert_close(there.grad.cpu(), here.grad.float(), rtol=1e-4, atol=1e-5)
+
+
+def test_deformable_convolution_without_offsets_is_a_convolution():
+    """A new layer moves nothing and has masks of a half."""
+    layer, x, factor = ModulatedDeformConv(4, 6, 3, 1, 1).npu(), g(2, 4, 7, 7), g(2, 6, 7, 7)
+    there, here = x.npu().requires_grad_(), [x.clone().requires_grad_(), layer.weight.detach().cpu().requires_grad_()]
+    y = layer(there)
+    wanted = torch.nn.functional.conv2d(*here, padding=1) / 2
+    torch.testing.assert_close(y.detach().cpu(), wanted.detach(), rtol=1e-4, atol=1e-4)
+    (y * factor.npu()).sum().backward()
+    (wanted * factor).sum().backward()
+    torch.testing.assert_close(layer.weight.grad.cpu(), here[1].grad, rtol=1e-4, atol=1e-4)
+    assert layer.conv_offset.weight.grad.abs().sum() > 0
+
+
+def test_a_number_of_the_host_is_compared_from_the_left():
+    """The package asks for aclnnLessScalar for >=, which would be wrong for equal ones; it must not be there."""
+    x, one = torch.tensor([0.0, 1.0, 2.0]).npu(), torch.tensor(1.0)
+    assert (one >= x).tolist() == [True, True, False]
+    assert (one <= x).tolist() == [False, True, True]
+    assert (one > x).tolist() == [True, False, False]
 
 
 def test_causal_convolution_with_a_mask():

@@ -6,6 +6,7 @@
 #include "aclnnop/aclnn_masked_scale.h"
 #include "aclnnop/aclnn_rrelu_with_noise.h"
 #include "aclnnop/aclnn_sim_thread_exponential.h"
+#include "aclnnop/aclnn_stateless_exponential.h"
 #include "facade/opapi/call.h"
 
 using reprise::opapi::Launch;
@@ -61,4 +62,21 @@ aclnnStatus aclnnMaskedScaleGetWorkspaceSize(const aclTensor *self, const aclTen
 }
 aclnnStatus aclnnMaskedScale(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kMaskedScale, "aclnnMaskedScale", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnStatelessExponentialTensorGetWorkspaceSize(aclTensor *self, const aclTensor *seedTensor,
+    const aclTensor *offsetTensor, int64_t offset, double lambd, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kStatelessExponentialTensor, "aclnnStatelessExponentialTensorGetWorkspaceSize", {self, seedTensor, offsetTensor, offset, lambd}, workspaceSize, executor);
+}
+aclnnStatus aclnnStatelessExponentialTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kStatelessExponentialTensor, "aclnnStatelessExponentialTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnDropoutV3TensorGetWorkspaceSize(const aclTensor *input, const aclTensor *optionalNoiseShape, double p,
+    const aclTensor *seedTensor, const aclTensor *offsetTensor, int64_t offset, aclTensor *out, aclTensor *maskOut,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kDropoutV3Tensor, "aclnnDropoutV3TensorGetWorkspaceSize", {input, optionalNoiseShape, p, seedTensor, offsetTensor, offset, out, maskOut}, workspaceSize, executor);
+}
+aclnnStatus aclnnDropoutV3Tensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kDropoutV3Tensor, "aclnnDropoutV3Tensor", workspace, workspaceSize, executor, stream);
 }

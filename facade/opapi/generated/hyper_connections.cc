@@ -4,7 +4,13 @@
 #include "aclnnop/aclnn_masked_causal_conv1d.h"
 #include "aclnnop/aclnn_masked_causal_conv1d_backward.h"
 #include "aclnnop/aclnn_mhc_post.h"
+#include "aclnnop/aclnn_mhc_post_backward.h"
+#include "aclnnop/aclnn_mhc_pre.h"
+#include "aclnnop/aclnn_mhc_pre_backward.h"
+#include "aclnnop/aclnn_mhc_pre_backward_v2.h"
+#include "aclnnop/aclnn_mhc_pre_v2.h"
 #include "aclnnop/aclnn_mhc_sinkhorn.h"
+#include "aclnnop/aclnn_mhc_sinkhorn_backward.h"
 #include "facade/opapi/call.h"
 
 using reprise::opapi::Launch;
@@ -42,4 +48,65 @@ aclnnStatus aclnnMaskedCausalConv1dBackwardGetWorkspaceSize(const aclTensor *gra
 }
 aclnnStatus aclnnMaskedCausalConv1dBackward(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kMaskedCausalConv1dBackward, "aclnnMaskedCausalConv1dBackward", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMhcPreGetWorkspaceSize(const aclTensor *x, const aclTensor *phi, const aclTensor *alpha,
+    const aclTensor *bias, const aclTensor *gammaOptional, double normEps, double hcEps, aclTensor *hIn,
+    aclTensor *hPost, aclTensor *hRes, aclTensor *invRmsOptional, aclTensor *hMixOptional, aclTensor *hPreOptional,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kMhcPre, "aclnnMhcPreGetWorkspaceSize", {x, phi, alpha, bias, gammaOptional, normEps, hcEps, hIn, hPost, hRes, invRmsOptional, hMixOptional, hPreOptional}, workspaceSize, executor);
+}
+aclnnStatus aclnnMhcPre(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kMhcPre, "aclnnMhcPre", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMhcPreV2GetWorkspaceSize(const aclTensor *x, const aclTensor *phi, const aclTensor *alpha,
+    const aclTensor *bias, const aclTensor *gammaOptional, double normEps, double hcEps, int64_t opImplMode,
+    aclTensor *hIn, aclTensor *hPost, aclTensor *hRes, aclTensor *invRmsOptional, aclTensor *hMixOptional,
+    aclTensor *hPreOptional, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kMhcPreV2, "aclnnMhcPreV2GetWorkspaceSize", {x, phi, alpha, bias, gammaOptional, normEps, hcEps, opImplMode, hIn, hPost, hRes, invRmsOptional, hMixOptional, hPreOptional}, workspaceSize, executor);
+}
+aclnnStatus aclnnMhcPreV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kMhcPreV2, "aclnnMhcPreV2", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMhcPreBackwardGetWorkspaceSize(const aclTensor *x, const aclTensor *phi, const aclTensor *alpha,
+    const aclTensor *gradHIn, const aclTensor *gradHPost, const aclTensor *gradHRes, const aclTensor *invRms,
+    const aclTensor *hMix, const aclTensor *hPre, const aclTensor *hPost, const aclTensor *gamma,
+    const aclTensor *gradXPostOptional, float hcEps, const aclTensor *gradX, const aclTensor *gradPhi,
+    const aclTensor *gradAlpha, const aclTensor *gradBias, const aclTensor *gradGamma, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kMhcPreBackward, "aclnnMhcPreBackwardGetWorkspaceSize", {x, phi, alpha, gradHIn, gradHPost, gradHRes, invRms, hMix, hPre, hPost, gamma, gradXPostOptional, hcEps, gradX, gradPhi, gradAlpha, gradBias, gradGamma}, workspaceSize, executor);
+}
+aclnnStatus aclnnMhcPreBackward(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kMhcPreBackward, "aclnnMhcPreBackward", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMhcPreBackwardV2GetWorkspaceSize(const aclTensor *x, const aclTensor *phi, const aclTensor *alpha,
+    const aclTensor *gradHIn, const aclTensor *gradHPost, const aclTensor *gradHRes, const aclTensor *invRms,
+    const aclTensor *hMix, const aclTensor *hPre, const aclTensor *hPost, const aclTensor *gamma,
+    const aclTensor *gradXPostOptional, float hcEps, int64_t opImplMode, const aclTensor *gradX,
+    const aclTensor *gradPhi, const aclTensor *gradAlpha, const aclTensor *gradBias, const aclTensor *gradGamma,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kMhcPreBackwardV2, "aclnnMhcPreBackwardV2GetWorkspaceSize", {x, phi, alpha, gradHIn, gradHPost, gradHRes, invRms, hMix, hPre, hPost, gamma, gradXPostOptional, hcEps, opImplMode, gradX, gradPhi, gradAlpha, gradBias, gradGamma}, workspaceSize, executor);
+}
+aclnnStatus aclnnMhcPreBackwardV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kMhcPreBackwardV2, "aclnnMhcPreBackwardV2", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMhcPostBackwardGetWorkspaceSize(const aclTensor *gradOutput, const aclTensor *x, const aclTensor *hRes,
+    const aclTensor *hOut, const aclTensor *hPost, aclTensor *gradX, aclTensor *gradHres, aclTensor *gradHout,
+    aclTensor *gradHpost, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kMhcPostBackward, "aclnnMhcPostBackwardGetWorkspaceSize", {gradOutput, x, hRes, hOut, hPost, gradX, gradHres, gradHout, gradHpost}, workspaceSize, executor);
+}
+aclnnStatus aclnnMhcPostBackward(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kMhcPostBackward, "aclnnMhcPostBackward", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMhcSinkhornBackwardGetWorkspaceSize(const aclTensor *gradOutput, const aclTensor *normOut,
+    const aclTensor *sumOut, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kMhcSinkhornBackward, "aclnnMhcSinkhornBackwardGetWorkspaceSize", {gradOutput, normOut, sumOut, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnMhcSinkhornBackward(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kMhcSinkhornBackward, "aclnnMhcSinkhornBackward", workspace, workspaceSize, executor, stream);
 }

@@ -6,10 +6,15 @@
 #include "aclnnop/aclnn_grouped_dynamic_block_quant.h"
 #include "aclnnop/aclnn_grouped_dynamic_block_quant_v2.h"
 #include "aclnnop/aclnn_grouped_quant_max.h"
+#include "aclnnop/aclnn_hans_decode.h"
+#include "aclnnop/aclnn_hans_encode.h"
 #include "aclnnop/aclnn_matmul_abft_verify.h"
 #include "aclnnop/aclnn_matmul_compress_dequant.h"
-#include "aclnnop/aclnn_mhc_sinkhorn_backward.h"
+#include "aclnnop/aclnn_obfuscation_calculate_v2.h"
+#include "aclnnop/aclnn_obfuscation_setup_v2.h"
 #include "aclnnop/aclnn_quant_batch_matmul_inplace_add.h"
+#include "aclnnop/aclnn_quant_flash_attention_score.h"
+#include "aclnnop/aclnn_quant_flash_attention_score_grad.h"
 #include "aclnnop/aclnn_quant_grouped_matmul_inplace_add.h"
 #include "aclnnop/aclnn_quant_max.h"
 #include "aclnnop/aclnn_swiglu_group_quant.h"
@@ -67,6 +72,26 @@ aclnnStatus aclnnGroupedQuantMax(void*, uint64_t, aclOpExecutor*, aclrtStream) {
                 "its results are floating numbers of 8 bits (float8, hifloat8), which this device does not have", "quantize to int8 with aclnnGroupQuant and find the greatest with aclnnAmax");
 }
 
+aclnnStatus aclnnHansDecodeGetWorkspaceSize(const aclTensor*, const aclTensor*, const aclTensor*, const aclTensor*,
+    bool, const aclTensor*, uint64_t*, aclOpExecutor**) {
+  return Refuse("aclnnHansDecodeGetWorkspaceSize", "aclnnHansDecode",
+                "the layout of what it unpacks is not published", "keep the tensor as it is, or pack it on the host");
+}
+aclnnStatus aclnnHansDecode(void*, uint64_t, aclOpExecutor*, aclrtStream) {
+  return Refuse("aclnnHansDecode", "aclnnHansDecode",
+                "the layout of what it unpacks is not published", "keep the tensor as it is, or pack it on the host");
+}
+
+aclnnStatus aclnnHansEncodeGetWorkspaceSize(const aclTensor*, aclTensor*, bool, bool, const aclTensor*,
+    const aclTensor*, const aclTensor*, uint64_t*, aclOpExecutor**) {
+  return Refuse("aclnnHansEncodeGetWorkspaceSize", "aclnnHansEncode",
+                "the layout of what it packs is not published", "keep the tensor as it is, or pack it on the host");
+}
+aclnnStatus aclnnHansEncode(void*, uint64_t, aclOpExecutor*, aclrtStream) {
+  return Refuse("aclnnHansEncode", "aclnnHansEncode",
+                "the layout of what it packs is not published", "keep the tensor as it is, or pack it on the host");
+}
+
 aclnnStatus aclnnInplaceFusedCausalConv1dGetWorkspaceSize(...) {
   return Refuse("aclnnInplaceFusedCausalConv1dGetWorkspaceSize", "aclnnInplaceFusedCausalConv1d",
                 "its parameters and the rules for its states are not public", "call aclnnMaskedCausalConv1d, and write the states with aclnnIndexPutImpl");
@@ -96,13 +121,22 @@ aclnnStatus aclnnMatmulCompressDequant(void*, uint64_t, aclOpExecutor*, aclrtStr
                 "the format of its compressed weights is not public", "multiply the weights, not compressed, with aclnnQuantMatmulV5");
 }
 
-aclnnStatus aclnnMhcSinkhornBackwardGetWorkspaceSize(...) {
-  return Refuse("aclnnMhcSinkhornBackwardGetWorkspaceSize", "aclnnMhcSinkhornBackward",
-                "the layout of what its forward pass keeps is not published", "differentiate the formula of aclnnMhcSinkhorn");
+aclnnStatus aclnnObfuscationCalculateV2GetWorkspaceSize(...) {
+  return Refuse("aclnnObfuscationCalculateV2GetWorkspaceSize", "aclnnObfuscationCalculateV2",
+                "it speaks to a service in a trusted execution environment, which a CPU does not have", "compute with the tensors as they are");
 }
-aclnnStatus aclnnMhcSinkhornBackward(void*, uint64_t, aclOpExecutor*, aclrtStream) {
-  return Refuse("aclnnMhcSinkhornBackward", "aclnnMhcSinkhornBackward",
-                "the layout of what its forward pass keeps is not published", "differentiate the formula of aclnnMhcSinkhorn");
+aclnnStatus aclnnObfuscationCalculateV2(void*, uint64_t, aclOpExecutor*, aclrtStream) {
+  return Refuse("aclnnObfuscationCalculateV2", "aclnnObfuscationCalculateV2",
+                "it speaks to a service in a trusted execution environment, which a CPU does not have", "compute with the tensors as they are");
+}
+
+aclnnStatus aclnnObfuscationSetupV2GetWorkspaceSize(...) {
+  return Refuse("aclnnObfuscationSetupV2GetWorkspaceSize", "aclnnObfuscationSetupV2",
+                "it speaks to a service in a trusted execution environment, which a CPU does not have", "compute with the tensors as they are");
+}
+aclnnStatus aclnnObfuscationSetupV2(void*, uint64_t, aclOpExecutor*, aclrtStream) {
+  return Refuse("aclnnObfuscationSetupV2", "aclnnObfuscationSetupV2",
+                "it speaks to a service in a trusted execution environment, which a CPU does not have", "compute with the tensors as they are");
 }
 
 aclnnStatus aclnnQuantBatchMatmulInplaceAddGetWorkspaceSize(const aclTensor*, const aclTensor*, const aclTensor*,
@@ -113,6 +147,24 @@ aclnnStatus aclnnQuantBatchMatmulInplaceAddGetWorkspaceSize(const aclTensor*, co
 aclnnStatus aclnnQuantBatchMatmulInplaceAdd(void*, uint64_t, aclOpExecutor*, aclrtStream) {
   return Refuse("aclnnQuantBatchMatmulInplaceAdd", "aclnnQuantBatchMatmulInplaceAdd",
                 "it multiplies floating numbers of 8 bits (float8), which this device does not have", "multiply with aclnnQuantMatmulV5 and add with aclnnInplaceAdd");
+}
+
+aclnnStatus aclnnQuantFlashAttentionScoreGetWorkspaceSize(...) {
+  return Refuse("aclnnQuantFlashAttentionScoreGetWorkspaceSize", "aclnnQuantFlashAttentionScore",
+                "it computes in floating numbers of 8 bits (hifloat8), which this device does not have", "convert query, key and value and use aclnnFlashAttentionScoreV2");
+}
+aclnnStatus aclnnQuantFlashAttentionScore(void*, uint64_t, aclOpExecutor*, aclrtStream) {
+  return Refuse("aclnnQuantFlashAttentionScore", "aclnnQuantFlashAttentionScore",
+                "it computes in floating numbers of 8 bits (hifloat8), which this device does not have", "convert query, key and value and use aclnnFlashAttentionScoreV2");
+}
+
+aclnnStatus aclnnQuantFlashAttentionScoreGradGetWorkspaceSize(...) {
+  return Refuse("aclnnQuantFlashAttentionScoreGradGetWorkspaceSize", "aclnnQuantFlashAttentionScoreGrad",
+                "it computes in floating numbers of 8 bits (hifloat8), which this device does not have", "convert query, key, value and dy and use aclnnFlashAttentionScoreGradV2");
+}
+aclnnStatus aclnnQuantFlashAttentionScoreGrad(void*, uint64_t, aclOpExecutor*, aclrtStream) {
+  return Refuse("aclnnQuantFlashAttentionScoreGrad", "aclnnQuantFlashAttentionScoreGrad",
+                "it computes in floating numbers of 8 bits (hifloat8), which this device does not have", "convert query, key, value and dy and use aclnnFlashAttentionScoreGradV2");
 }
 
 aclnnStatus aclnnQuantGroupedMatmulInplaceAddGetWorkspaceSize(...) {

@@ -21,6 +21,7 @@ void BindHostFunctions(pybind11::module_& module);  // Python callables as tasks
 void BindTaskGroups(pybind11::module_& module);     // groups of tasks, and their updates
 void BindOps(pybind11::module_& module);            // switches of the operators
 void BindProfiler(pybind11::module_& module);       // the recorder of timelines
+void BindDistributed(pybind11::module_& module);    // process groups of hccl
 void BindShare(pybind11::module_& module);          // memory that CPU code and other processes see
 
 }  // namespace torch_npu

@@ -11,5 +11,6 @@ PYBIND11_MODULE(_C, module) {
   torch_npu::BindTaskGroups(module);
   torch_npu::BindOps(module);
   torch_npu::BindProfiler(module);
+  torch_npu::BindDistributed(module);
   torch_npu::BindShare(module);
 }

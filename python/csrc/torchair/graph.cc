@@ -5,11 +5,14 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <limits>
 #include <sstream>
 #include <thread>
+
+#include "torchair/log.h"
 
 namespace torchair {
 namespace {
@@ -35,6 +38,17 @@ std::map<ge::AscendString, ge::AscendString> ForEngine(const Options& options) {
   return own;
 }
 
+// "1,0,…": one flag for each input; those that are left out are 0.
+std::vector<bool> Flags(const Options& options, const char* key, size_t inputs) {
+  std::vector<bool> flags(inputs, false);
+  const auto found = options.find(key);
+  if (found == options.end()) return flags;
+  std::istringstream text(found->second);
+  std::string flag;
+  for (size_t i = 0; i < inputs && std::getline(text, flag, ','); ++i) flags[i] = flag == "1";
+  return flags;
+}
+
 bool IsCarriedByBytes(ge::DataType type) { return type == ge::DT_HIFLOAT8 || type == ge::DT_FLOAT4_E1M2; }
 
 void Describe(const at::Tensor& tensor, gert::TensorPlacement placement, gert::Tensor& own) {
@@ -44,6 +58,17 @@ void Describe(const at::Tensor& tensor, gert::TensorPlacement placement, gert::T
     for (size_t i = 0; i < sizes.size(); ++i) shape->SetDim(i, sizes[i]);
   }
   own.SetData(gert::TensorData(const_cast<void*>(tensor.const_data_ptr()), nullptr, tensor.nbytes(), placement));
+}
+
+// Which streams the engine has chosen, by name of graph.
+void LogStreams(const std::string& name, const ge::CompiledGraphSummary& summary) {
+  std::shared_ptr<ge::StreamAllocationSummary> allocation;
+  if (summary.GetStreamAllocationSummary(allocation) != ge::SUCCESS || allocation == nullptr) return;
+  for (const auto& [label, streams] : allocation->GetAllLogicalStreamInfos()) {
+    std::string text = "stream allocation of graph " + name + ", part " + label.GetString() + ":";
+    for (const auto& stream : streams) text += std::string("\n  ") + stream.ToStringInfo().GetString();
+    TORCHAIR_LOG(kInfo, text);
+  }
 }
 
 void SetFormats(size_t rank, gert::Tensor& own) {
@@ -68,12 +93,8 @@ void NpuGraph::Load(const std::string& model, Options options, std::vector<int64
   options.emplace("ge.exec.memoryOptimizationPolicy", "MemoryPriority");
   if (on_device_) options.emplace("ge.exec.reuseZeroCopyMemory", "1");
   refreshable_ = options["ge.featureBaseRefreshable"] == "1";
-  frozen_.assign(placements.size(), false);
-  if (const auto found = options.find("frozenInput"); found != options.end()) {
-    std::istringstream flags(found->second);
-    std::string flag;
-    for (size_t i = 0; i < frozen_.size() && std::getline(flags, flag, ','); ++i) frozen_[i] = flag == "1";
-  }
+  frozen_ = Flags(options, "frozenInput", placements.size());
+  weights_ = Flags(options, "weightInput", placements.size());
   has_gears_ = options.count("ge.dynamicDims") > 0 && options.count("ge.inputShape") > 0 &&
                options.count("ge.dynamicNodeType") > 0;
   placements_ = std::move(placements);
@@ -110,6 +131,7 @@ void NpuGraph::Compile() {
   CheckEngine(session_->CompileGraph(id_), "compiling graph " + name_);
   const auto summary = session_->GetCompiledGraphSummary(id_);
   TORCH_CHECK(summary != nullptr, "graph ", name_, " was compiled, but its summary is missing");
+  if (Logs(LogLevel::kInfo)) LogStreams(name_, *summary);
   is_static_ = summary->IsStatic();
   if (is_static_) {
     CheckOutputs(*summary);
@@ -165,6 +187,16 @@ void NpuGraph::CheckInputs(const std::vector<at::Tensor>& inputs) const {
   }
 }
 
+void NpuGraph::CheckGears() const {
+  for (size_t i = 0; i < placements_.size() && i < input_shapes_.size(); ++i) {
+    const auto& shape = input_shapes_[i];
+    const bool has_gears = std::find(shape.begin(), shape.end(), -1) != shape.end();
+    TORCH_CHECK(!has_gears || placements_[i] == kDevice, "input ", i, " of graph ", name_,
+                " has gears (set_dim_gears) and is on the host, where no gear can be chosen: move it to the device, "
+                "or take the gears from it");
+  }
+}
+
 void NpuGraph::TakeFeatureMemory(void* stream) {
   features_ = ShareFeatures(stream, feature_bytes_);
   CheckEngine(session_->UpdateGraphFeatureMemoryBase(id_, features_->memory.get(), features_->bytes),
@@ -172,11 +204,13 @@ void NpuGraph::TakeFeatureMemory(void* stream) {
 }
 
 void NpuGraph::FirstRun(const std::vector<at::Tensor>& inputs, void* stream) {
+  if (has_gears_) CheckGears();
   allocator_ = StreamAllocator::Of(stream);
   CheckEngine(session_->RegisterExternalAllocator(stream, allocator_), "registering an allocator");
   Options load;
   std::string frozen;
   std::string hosts;
+  std::string weights;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (frozen_[i] && placements_[i] == kDevice) {
       frozen += (frozen.empty() ? "" : ";") + std::to_string(i) + "," +
@@ -184,10 +218,12 @@ void NpuGraph::FirstRun(const std::vector<at::Tensor>& inputs, void* stream) {
                 std::to_string(inputs[i].storage().nbytes());
       kept_.push_back(inputs[i]);
     }
+    if (weights_[i] && placements_[i] == kDevice) weights += (weights.empty() ? "" : ";") + std::to_string(i);
     if (placements_[i] == kHost && is_static_) hosts += (hosts.empty() ? "" : ";") + std::to_string(i);
   }
   if (!frozen.empty()) load["ge.exec.frozenInputIndexes"] = frozen;
   if (!hosts.empty()) load["ge.exec.hostInputIndexes"] = hosts;
+  if (!weights.empty()) load["reprise.checkedInputIndexes"] = weights;
   if (is_static_) {
     constants_ = AllocateOnDevice(const_bytes_);
     CheckEngine(session_->SetGraphConstMemoryBase(id_, constants_.get(), const_bytes_),
@@ -211,6 +247,11 @@ void NpuGraph::FirstRun(const std::vector<at::Tensor>& inputs, void* stream) {
   }
   stream_ = stream;
   has_run_ = true;
+  if (on_load_) {
+    ge::AscendString timeline;
+    CheckEngine(session_->GraphDebugJSONPrint(id_, 0, timeline), "asking for the tasks of graph " + name_);
+    on_load_(timeline.GetString());
+  }
 }
 
 std::vector<at::Tensor> NpuGraph::RunOnHost(const std::vector<at::Tensor>& inputs,

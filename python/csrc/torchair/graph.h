@@ -7,6 +7,7 @@
 #include <exe_graph/runtime/tensor.h>
 #include <ge/ge_api.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,12 +38,20 @@ class NpuGraph {
   std::vector<at::Tensor> Run(std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& assigned, void* stream);
 
   const std::string& name() const { return name_; }
+  /// What the engine shares among graphs of a stream, if this one uses it: where it is. 0: it uses none.
+  uintptr_t feature_address() const {
+    return features_ == nullptr ? 0 : reinterpret_cast<uintptr_t>(features_->memory.get());
+  }
+  /// Called once, with the tasks as JSON, between the load and the first run. What it throws ends the run.
+  void set_on_load(std::function<void(const std::string&)> on_load) { on_load_ = std::move(on_load); }
+
   bool is_static() const { return is_static_; }
   uint32_t id() const { return id_; }
 
  private:
   void CheckOutputs(const ge::CompiledGraphSummary& summary);
   void CheckInputs(const std::vector<at::Tensor>& inputs) const;
+  void CheckGears() const;
   void FirstRun(const std::vector<at::Tensor>& inputs, void* stream);
   void TakeFeatureMemory(void* stream);
   /// An output that the engine has found memory for.
@@ -57,6 +66,7 @@ class NpuGraph {
   std::vector<int64_t> placements_;
   std::vector<ge::DataType> types_;
   std::vector<bool> frozen_;
+  std::vector<bool> weights_;  // see the engine's reprise.checkedInputIndexes
   std::vector<std::vector<int64_t>> input_shapes_;   // hints
   std::vector<std::vector<int64_t>> output_shapes_;  // hints; of static graphs those that the engine says
   bool on_device_ = true;
@@ -68,6 +78,7 @@ class NpuGraph {
   size_t const_bytes_ = 0;
   size_t feature_bytes_ = 0;
 
+  std::function<void(const std::string&)> on_load_;
   void* stream_ = nullptr;  // of the first run
   bool has_run_ = false;
   std::shared_ptr<StreamAllocator> allocator_;

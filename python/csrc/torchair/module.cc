@@ -4,10 +4,13 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <acl/acl.h>
+
 #include <cstdlib>
 
 #include "torchair/engine.h"
 #include "torchair/graph.h"
+#include "torchair/log.h"
 
 namespace torchair {
 namespace {
@@ -94,6 +97,16 @@ std::string WhyIncompatible(const std::string& type, const std::vector<std::stri
   return "";
 }
 
+void SetDump(const std::string& file) {
+  constexpr int kRunsAlready = 100044;
+  const int begun = aclmdlInitDump();
+  TORCH_CHECK(begun == ACL_SUCCESS || begun == kRunsAlready, "aclmdlInitDump failed: ", begun);
+  const int status = aclmdlSetDump(file.c_str());
+  if (status == ACL_SUCCESS) return;
+  const char* const words = aclGetRecentErrMsg();
+  TORCH_CHECK(false, "aclmdlSetDump(", file, ") failed (", status, "): ", words == nullptr ? "" : words);
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_torchair, module) {
@@ -101,6 +114,12 @@ PYBIND11_MODULE(_torchair, module) {
   module.def("FinalizeGraphEngine", [] {
     const py::gil_scoped_release released;
     FinalizeEngine();
+  });
+  module.def("SetDebugLogPath", SetLogFile);
+  module.def("AclmdlSetDump", torch::wrap_pybind_function(SetDump));
+  module.def("GetSocName", [] {
+    const char* const name = aclrtGetSocName();
+    return std::string(name == nullptr ? "" : name);
   });
   module.def("get_registered_ir_def", torch::wrap_pybind_function(RegisteredIr));
   module.def("check_cann_compat", torch::wrap_pybind_function(WhyIncompatible), py::arg("type"),
@@ -129,6 +148,19 @@ PYBIND11_MODULE(_torchair, module) {
              graph.AutoTune(inputs);
            }))
       .def("run", torch::wrap_pybind_function(Run))
+      .def("set_on_load",
+           [](NpuGraph& graph, py::function function) {
+             const std::shared_ptr<py::function> kept(new py::function(std::move(function)), [](py::function* own) {
+               if (Py_IsInitialized() == 0) return;
+               const py::gil_scoped_acquire acquired;
+               delete own;
+             });
+             graph.set_on_load([kept](const std::string& timeline) {
+               const py::gil_scoped_acquire acquired;
+               (*kept)(timeline);
+             });
+           })
+      .def_property_readonly("feature_address", &NpuGraph::feature_address)
       .def("summary", [](const NpuGraph&) { return std::string(); })
       .def_property_readonly("name", &NpuGraph::name)
       .def_property_readonly("is_static", &NpuGraph::is_static)

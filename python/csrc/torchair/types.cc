@@ -29,6 +29,7 @@ constexpr std::array kTypes = {
     std::pair{at::kQInt32, ge::DT_QINT32},
     std::pair{at::kFloat8_e5m2, ge::DT_FLOAT8_E5M2},
     std::pair{at::kFloat8_e4m3fn, ge::DT_FLOAT8_E4M3FN},
+    std::pair{at::kFloat8_e8m0fnu, ge::DT_FLOAT8_E8M0},
 };
 
 }  // namespace
@@ -41,13 +42,13 @@ ge::DataType TypeOf(at::ScalarType type) {
 }
 
 std::optional<at::ScalarType> ScalarTypeOf(ge::DataType type) {
-  for (const auto& [torch_type, engine_type] : kTypes) {
-    if (engine_type == type) return torch_type;
-  }
-  // Types whose elements PyTorch sees as bytes.
+  // Types whose elements PyTorch sees as bytes, unless the program around the graph says more.
   if (type == ge::DT_HIFLOAT8 || type == ge::DT_FLOAT8_E8M0 || type == ge::DT_FLOAT4_E2M1 ||
       type == ge::DT_FLOAT4_E1M2) {
     return at::kByte;
+  }
+  for (const auto& [torch_type, engine_type] : kTypes) {
+    if (engine_type == type) return torch_type;
   }
   return std::nullopt;
 }

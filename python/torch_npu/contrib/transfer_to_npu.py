@@ -6,7 +6,7 @@ From then on, in the whole process and for good:
 - functions and classes of ``torch.cuda`` are those of ``torch.npu`` of the same name;
 - ``.cuda()``, ``.is_cuda``, ``device="cuda:0"``, ``torch.device("cuda")``, ``map_location="cuda"`` and
   ``torch.autocast("cuda")`` mean npu. A device says what it is: ``torch.device("cuda").type`` is ``"npu"``;
-- the backend ``nccl`` of ``torch.distributed`` is ``gloo``, which takes tensors of npu.
+- the backend ``nccl`` of ``torch.distributed`` is ``hccl``.
 
 What a program imported from torch before (``from torch import zeros``) stays as it is.
 """
@@ -198,7 +198,7 @@ def _replace_backends():
     from torch.distributed import distributed_c10d as c10d
 
     def backend_of(name):
-        return name.replace("cuda:", "npu:").replace("nccl", "gloo") if isinstance(name, str) else name
+        return name.replace("cuda:", "npu:").replace("nccl", "hccl") if isinstance(name, str) else name
 
     def with_backend(function):
         @functools.wraps(function)
@@ -234,7 +234,7 @@ def _transfer():
         return
     warnings.warn(
         "torch_npu.contrib.transfer_to_npu: from now on torch.cuda and devices named cuda mean npu, in this whole process; the "
-        "backend nccl means gloo",
+        "backend nccl means hccl",
         stacklevel=3,
     )
     _wrap_functions()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives on tensors of ``npu``, by the backend that a process group has for the CPU.
+"""Collectives on tensors of ``npu``, by a backend of the CPU (gloo, mpi) that a program names for them.
 
 Memory of the device is memory of the host. So a collective waits for what the current stream has to do (the backend
 works in threads of its own, not in the order of streams), calls the same collective with tensors of the CPU over the
@@ -9,6 +9,7 @@ returned; what is queued on the device after that sees it.
 import warnings
 
 import torch
+import torch.library
 from torch_npu import _C
 from torch_npu._errors import refused
 
@@ -65,19 +66,35 @@ def _device_of(value):
     return None
 
 
-def _kernel(name):
+def _group_of(arguments):
+    from torch._C._distributed_c10d import ProcessGroup
+
+    for value in arguments:
+        if isinstance(value, torch.ScriptObject) and "ProcessGroup" in str(value._type()):
+            return ProcessGroup.unbox(value)
+    return None
+
+
+def _is_of_hccl(arguments):
+    group = _group_of(arguments)
+    return group is not None and group._get_backend(torch.device("npu")).name() == "hccl"
+
+
+def _kernel(name, native):
     operator = getattr(torch.ops.c10d, name)
     # Results of these are those of their work; others say from whom they received.
     keeps_work = name in ("send", "recv_", "recv_any_source_", "barrier")
 
-    def call(*arguments):
+    def call(keys, *arguments):
+        if _is_of_hccl(arguments):
+            return native.call_boxed(keys, *arguments)
         device = _device_of(arguments) or torch.device("npu", _C._npu_getDevice())
         with torch.npu.device(device):
             if torch.npu.is_current_stream_capturing():
                 raise refused(
                     RuntimeError(
                         f"c10d.{name}: a collective of a backend of the CPU works outside of streams and cannot be captured; "
-                        "call it before or after the capture"
+                        'call it before or after the capture, or use the backend "hccl"'
                     )
                 )
             torch.npu.current_stream().synchronize()
@@ -90,42 +107,48 @@ def _kernel(name):
     return call
 
 
-def _barrier(tensor, group, devices, timeout, *rest):
-    torch.npu.synchronize()
-    return torch.ops.c10d.barrier(torch.empty(1), group, devices, timeout, *rest)
+def _barrier(native):
+    def call(keys, tensor, group, devices, timeout, *rest):
+        if _is_of_hccl([group]):
+            return native.call_boxed(keys, tensor, group, devices, timeout, *rest)
+        torch.npu.synchronize()
+        return torch.ops.c10d.barrier(torch.empty(1), group, devices, timeout, *rest)
 
-
-def _hccl(store, rank, size, timeout):
-    """Programs for the hardware ask for its backend by name."""
-    from torch.distributed import ProcessGroupGloo
-
-    warnings.warn('the backend "hccl" is served by gloo, on the memory of the host', stacklevel=2)
-    return ProcessGroupGloo(store, rank, size, timeout=timeout)
+    return call
 
 
 def _with_npu(devices):
     return devices if "npu" in devices else [*devices, "npu"]
 
 
-def register():
-    """Once; PyTorch's own kernels for this device ask the group for a backend of npu, which can be no other's."""
-    global _library
-    import torch.distributed as dist
-
-    if _library is not None or not dist.is_available():
-        return
+def announce():
+    """Backends of the CPU may be named for tensors of the device."""
     from torch.distributed.distributed_c10d import Backend
 
     for name in (Backend.GLOO, Backend.MPI, Backend.FAKE):
         Backend.backend_capability[name] = _with_npu(Backend.backend_capability[name])
-    Backend.default_device_backend_map.setdefault("npu", Backend.GLOO)
-    Backend.register_backend("hccl", _hccl, devices=["cpu", "npu"])
-    dist.is_hccl_available = lambda: True
+
+
+def serve(group):
+    """Called for each new group. The first whose backend of npu is one of the CPU makes PyTorch's operators for the
+    device ask which of the two the group has; until then they go to hccl without a detour."""
+    from torch._C._distributed_c10d import ProcessGroup
+    from torch_npu.distributed import _backend
+
+    if _library is None and isinstance(group, ProcessGroup):
+        backend = _backend.serving_npu(group)
+        if backend is not None and not _backend.is_hccl(backend):
+            _register()
+
+
+def _register():
+    global _library
     _library = torch.library.Library("c10d", "IMPL", "PrivateUse1")  # noqa: TOR901  lives as long as the process
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "(.|\n)*verriding a previously registered kernel")  # it is meant
         for line in torch._C._dispatch_get_registrations_for_dispatch_key("PrivateUse1"):
             namespace, _, name = line.partition("::")
             if namespace == "c10d":
-                kernel = _barrier if name == "barrier" else _kernel(name)
-                _library.impl(name, kernel, "PrivateUse1", allow_override=True)
+                native = torch.library.get_kernel(line, "PrivateUse1")
+                kernel = _barrier(native) if name == "barrier" else _kernel(name, native)
+                _library.impl(name, kernel, "PrivateUse1", with_keyset=True, allow_override=True)

@@ -62,4 +62,5 @@ def _npugraph_ex(gm, example_inputs, **kwargs):
     return importlib.import_module("torch_npu.npu.npugraph_ex")._backend(gm, example_inputs, **kwargs)
 
 
+_npugraph_ex.captures = True  # for torch.npu.set_stream in what dynamo traces
 _BACKENDS = {"npu": _backend("max-autotune"), "npugraph_ex": _npugraph_ex}

@@ -46,9 +46,8 @@ def get_rng_state_all():
 
 def set_rng_state(new_state, device="npu"):
     """Makes the device's default generator go on from a state that get_rng_state has returned."""
-    if not is_initialized():
-        new_state = new_state.clone()  # it may change before it is needed
-    _lazy_call(lambda: _generator_of(device).set_state(new_state))
+    state = new_state if is_initialized() else new_state.clone()  # it may change before it is needed
+    _lazy_call(lambda: _generator_of(device).set_state(state))
 
 
 def set_rng_state_all(new_states):

@@ -142,6 +142,7 @@ class AclConcreteGraph(ConcreteGraph):
         if tensor_dump.is_wanted(self.config, "optimized"):
             runner.run("dump_optimized_tensors", tensor_dump.insert_saves, self.name, folder)
         runner.finish("npugraph_ex")
+        static_kernel.check_core_limits(gm, self.settings)
         self._describe(gm, events)
         self.dump("optimized")
 

@@ -64,23 +64,31 @@ class _Memory:
     def __init__(self, graph):
         self.order = {node: index for index, node in enumerate(graph.nodes)}
         self.members = {}
+        self.joined = {}  # a storage that is another one by now
         for node in graph.nodes:
             for key in self.keys(node):
                 self.members.setdefault(key, []).append(node)
         self.inputs = {key for node in graph.find_nodes(op="placeholder") for key in self.keys(node)}
 
-    @staticmethod
-    def keys(node):
+    def keys(self, node):
         """The storages of a node's value; several for tuples."""
         leaves = torch.utils._pytree.tree_leaves(node.meta.get("val"))
         found = set()
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
                 try:
-                    found.add(leaf.untyped_storage()._cdata)
+                    key = leaf.untyped_storage()._cdata
                 except NotImplementedError:
-                    pass
+                    continue
+                while key in self.joined:
+                    key = self.joined[key]
+                found.add(key)
         return found
+
+    def join(self, key, other):
+        """All that lies in the storage ``other`` lies in ``key`` from now on."""
+        self.members.setdefault(key, []).extend(self.members.pop(other, ()))
+        self.joined[other] = key
 
     def key(self, node):
         keys = self.keys(node) if isinstance(node, torch.fx.Node) else set()
@@ -127,6 +135,7 @@ class _Pass:
         self.gm = gm
         self.graph = gm.graph
         self.memory = _Memory(gm.graph)
+        self.kept = []
         self.streams = StreamOrder(gm.graph, accepts_events)
         self.multi = _multi_ops()
 
@@ -191,10 +200,9 @@ class _Pass:
         """The node's value lies in that memory now."""
         mine = self.memory.key(node)
         if mine is not None and mine != key:
-            for each in self.memory.members.pop(mine, ()):
-                self.memory.members[key].append(each)
-                if _plain(each.meta.get("val")) and each is node:
-                    each.meta["val"] = node.args[0].meta["val"]
+            self.memory.join(key, mine)
+            self.kept.append(node.meta["val"])  # its address names a storage
+            node.meta["val"] = node.args[0].meta["val"]
 
     def _write_part(self, node, base):
         """x_scatter(base, part, where…) → copy_(x(base, where…), part)"""

@@ -123,6 +123,13 @@ class _Replacement:
 
 def replace(gm):
     """Changes a graph of dynamo, before AOT autograd sees it. Returns it."""
+    from torch_npu.npu import _dynamo_set_stream
+
+    if _dynamo_set_stream.open_streams():
+        raise RuntimeError(
+            "the function ends, or is cut, on another stream than it began on: set the first stream again before "
+            "(torch.npu.set_stream), or use `with torch.npu.stream(stream):`, which does so itself"
+        )
     if any(_is_object(node) or _packet(node) is not None for node in gm.graph.nodes):
         _Replacement(gm).run()
         gm.graph.lint()

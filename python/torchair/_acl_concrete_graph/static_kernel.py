@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels that are compiled for one shape: accepted, and said; operators of this device need none."""
 import os
+import re
+import warnings
+
+import torch
 
 from torchair.core.utils import logger
 
@@ -38,3 +42,33 @@ def check_build_dir(path):
         return
     if "\0" in path or ".." in path.split(os.sep) or os.path.islink(path):
         raise ValueError(f"the folder for static kernels, {path!r}, must be a plain path without .. and links")
+
+
+_WITH_LIMITS = (9, 0, 0)  # engines from this version on compile kernels for fewer cores
+
+
+def _engine_version():
+    from torch_npu.npu import utils
+
+    return tuple(int(part) for part in re.findall(r"\d+", utils.get_cann_version())[:3])
+
+
+def check_core_limits(gm, settings):
+    """Core limits and static kernels exclude each other with old engines: the kernels are left out, with a warning."""
+    if settings.get("aclnn_static_shape_kernel") != "1" or not _has_core_limits(gm):
+        return
+    version = _engine_version()
+    if version and version < _WITH_LIMITS:
+        warnings.warn(
+            f"static kernels are off, since the function limits cores (limit_core_num) and the toolkit is of version "
+            f"{'.'.join(map(str, version))}, before {'.'.join(map(str, _WITH_LIMITS))}",
+            UserWarning, stacklevel=2,
+        )
+        settings["aclnn_static_shape_kernel"] = "0"
+
+
+def _has_core_limits(gm):
+    return any(
+        node.target is torch.ops.air.scope_enter.default and "_op_aicore_num" in node.args[0]
+        for node in gm.graph.find_nodes(op="call_function", target=torch.ops.air.scope_enter.default)
+    )

@@ -90,6 +90,8 @@ OPERATORS = {
     'CumprodD': ('x:T', 'y:T', ['axis:Int!', 'exclusive:Bool=false', 'reverse:Bool=false']),
     'Cumsum': ('x:T axis', 'y:T', ['exclusive:Bool=false', 'reverse:Bool=false']),
     'CumsumD': ('x:T', 'y:T', ['axis:Int!', 'exclusive:Bool=false', 'reverse:Bool=false']),
+    'DeformableOffsets': ('x:T offsets:T', 'y:T', ['strides:Ints!', 'pads:Ints!', 'ksize:Ints!', 'dilations:Ints=[1 1 1 1]', "data_format:String='NCHW'", 'deformable_groups:Int=1', 'modulated:Bool=true']),
+    'DeformableOffsetsGrad': ('grad:T x:T offsets:T', 'grad_x:T grad_offsets:T', ['strides:Ints!', 'pads:Ints!', 'ksize:Ints!', 'dilations:Ints=[1 1 1 1]', "data_format:String='NCHW'", 'deformable_groups:Int=1', 'modulated:Bool=true']),
     'DepthToSpace': ('x:T', 'y:T', ['block_size:Int!', "mode:String='DCR'", "data_format:String='NHWC'"]),
     'DequantRopeQuantKvcache': ('x:T cos sin k_cache:int8 v_cache:int8 indices scale_k scale_v offset_k? offset_v? weight_scale? activation_scale?:float32 bias?', 'q k v k_cache v_cache', ['size_splits:Ints!', "quant_mode:String='static'", "layout:String='BSND'", 'kv_output:Bool=false']),
     'DequantSwigluQuant': ('x weight_scale?:float32 activation_scale?:float32 bias? quant_scale?:float32 quant_offset?:float32 group_index?', 'y@dst_type scale:float32', ['activate_left:Bool=false', "quant_mode:String='static'", 'dst_type:Int=int8', "round_mode:String='rint'", 'activate_dim:Int=-1', 'swiglu_mode:Int=0', 'clamp_limit:Float=7.0', 'glu_alpha:Float=1.702', 'glu_bias:Float=1.0']),

@@ -64,6 +64,20 @@ class Definition:
             self.attributes[name] = (attr_kind, mark, value)
 
 
+    def is_optional(self, name):
+        return any(operand.name == name and operand.mark == "?" for operand in self.inputs)
+
+
+@functools.lru_cache(None)
+def _check_installed(kind, inputs, attributes):
+    """What the engine that is installed does not have yet is refused, where it is used."""
+    from torchair.core import _torchair
+
+    why = _torchair.check_cann_compat(kind, list(inputs), list(attributes))
+    if why:
+        raise AssertionError(f"{kind}: the graph engine that is installed is older than this package: {why}")
+
+
 @functools.lru_cache(None)
 def definition(kind):
     return Definition(kind)
@@ -172,6 +186,7 @@ def build(kind, *args, dependencies=(), node_name=None, output_sizes=None, **kwa
         if mark is None and made.value == _KINDS[attr_kind](default).value:
             continue
         attrs[name] = made
+    _check_installed(kind, tuple(name for name, tensor in inputs if tensor is not None and own.is_optional(name)), tuple(attrs))
     outputs, owners = [], []
     for operand in own.outputs:
         if operand.mark == "[]":

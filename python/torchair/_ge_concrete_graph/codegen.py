@@ -6,6 +6,16 @@ from torchair._ge_concrete_graph.graph import is_symbolic
 from torchair.core.utils import logger
 
 VERSION = "0.1"
+_CACHE_FOLDER = [
+    "",
+    "",
+    "def _update_ge_cache_dir(path):",
+    '    """Where the engine keeps the compiled graph; before the first call."""',
+    '    if "ge.graph_compiler_cache_dir" in local_compile_options:',
+    '        local_compile_options["ge.graph_compiler_cache_dir"] = path',
+    "",
+    "",
+]
 
 
 def program_text(program, extra_options, caches):
@@ -21,18 +31,18 @@ def program_text(program, extra_options, caches):
             )
     local, glob = program.last_options
     if extra_options:
-        local = {**local, **extra_options}
+        local = {**local, **extra_options, "ge.graph_key": program.graph.name}
     lines = [
         "import math",
         "import torch",
         "from torch._C._dynamo.guards import assert_size_stride",
         "from torchair._ge_concrete_graph.graph import GeGraph",
         "from torchair.core._backend import TorchNpuGraph, initialize_graph_engine",
-        *(["from torchair.ops._print import run_print as show"] if program.compiled.prints else []),
         "",
         f"serialized_graph = {program.graph.SerializeToString()!r}",
         f"global_compile_options = {glob!r}",
         f"local_compile_options = {local!r}",
+        *_CACHE_FOLDER,
         "initialize_graph_engine(global_compile_options)",
         "ge_graph = GeGraph(serialized_model_def=serialized_graph)",
         f"npu_graph = TorchNpuGraph({program.graph.name!r})",

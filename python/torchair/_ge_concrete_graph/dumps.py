@@ -9,6 +9,7 @@ from google.protobuf import text_format
 from torchair._ge_concrete_graph.graph import is_control, node_of
 
 _numbers = itertools.count()
+_HIDDEN = {"value", "_readable_value", "_input_name_key", "_input_name_value", "_output_name_key", "_output_name_value"}
 
 
 def dump(graph, stage, config, fx_code):
@@ -56,7 +57,7 @@ def as_python(graph, fx_code=""):
         if controls:
             words.append(f"dependencies=[{', '.join(controls)}]")
         attrs = {key: _value(value) for key, value in sorted(op.attr.items())}
-        shown = {key: value for key, value in attrs.items() if key not in ("value", "_readable_value")}
+        shown = {key: value for key, value in attrs.items() if key not in _HIDDEN}
         if op.type == "Const":
             words.append(attrs.get("_readable_value", "...").replace("\n", " "))
             dtype = op.output_desc[0].dtype

@@ -7,7 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from torchair._ge_concrete_graph import auto_converter, dumps, ge_ir_pb2, graph_pass, registry, views
+from torchair._ge_concrete_graph import auto_converter, dumps, ge_ir_pb2, graph_pass, inference_rule, registry, views
 from torchair._ge_concrete_graph.dtypes import DataType, ge_type
 from torchair._ge_concrete_graph.graph import GeGraph, Input, Tensor, is_symbolic, set_shape, spec_of
 from torchair._ge_concrete_graph.program import Program
@@ -48,10 +48,17 @@ class GeConcreteGraph(ConcreteGraph):
         super().__init__(name, config)
         self.graph = GeGraph(name)
         self.results = []  # of the FX graph: see Program
-        self.prints = []  # places of outputs that are printed, and how
         self.fx_code = ""
+        self.is_inference = False
         self.program = None
+        self.converting = None  # the node of the FX graph
+        self.refused = None  # called with what the engine says when it refuses the graph: gives what runs instead, or None
+        self.split = None  # that is in the place of this graph, if the engine refused it
         _load_converters()
+
+    @property
+    def fallbacks(self):
+        return self.split.fallbacks if self.split else {}
 
     # ---- Building ----
 
@@ -63,10 +70,16 @@ class GeConcreteGraph(ConcreteGraph):
         self.args = []
         # Sizes that only a run finds are numbers of the FX graph: their guards were dealt with when it was traced.
         mode = _fake_mode_of(gm, example_inputs)
-        with unset_fake_temporarily(), self.graph, views.deferred(self.view_optimize):
+        exported = self.config.export.experimental
+        lite = registry.lite(bool(exported.enable_lite_export))
+        with unset_fake_temporarily(), self.graph, views.deferred(self.view_optimize), lite:
             for node in gm.graph.nodes:
+                count = len(self.graph.op)
+                self.converting = self.graph.fx_node = node
                 try:
                     env[node] = self._convert(node, env, example_inputs, mode)
+                    if exported.enable_record_nn_module_stack:
+                        _note_modules(node, self.graph.op[count:])
                 except Exception as error:
                     error.add_note(f"while converting {node.format_node()}")
                     raise
@@ -160,6 +173,13 @@ class GeConcreteGraph(ConcreteGraph):
         if deferred is not None:
             return deferred
         args, kwargs = views.materialized((args, kwargs))
+        count = len(self.graph.op)
+        results = self._converted(target, args, kwargs, meta)
+        if len(self.graph.op) > count:
+            inference_rule.attach(self.graph, target, args, kwargs, results, self.graph.op[count:])
+        return results
+
+    def _converted(self, target, args, kwargs, meta):
         converter = find(target)
         if converter is None:
             return auto_converter.convert(target, args, kwargs, meta)
@@ -225,14 +245,6 @@ class GeConcreteGraph(ConcreteGraph):
             self._edge(tensor, edges)
             self.results.append(("edge", edges[tensor.tensor]))
 
-        for tensors, *how in self.graph.prints:
-            places = []
-            for each in tensors:
-                tensor = _copy(each, each.meta) if each.node.name in self.graph.inputs else each
-                self._edge(tensor, edges)
-                places.append(edges[tensor.tensor])
-            self.prints.append((places, *how))
-
     def _edge(self, tensor, edges):
         if tensor.tensor not in edges:
             edges[tensor.tensor] = len(self.graph.outputs)
@@ -265,6 +277,16 @@ class GeConcreteGraph(ConcreteGraph):
 
     def codegen(self, extra_options=None, caches=False):
         return self.program.codegen(extra_options, caches)
+
+
+def _note_modules(node, added):
+    """Of which modules of the program the operators come, the outermost first."""
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return
+    names = [f"{path}: {kind if isinstance(kind, str) else kind.__qualname__}" for path, kind in stack.values()]
+    for op in added:
+        ge_attr.Str("; ".join(names)).merge_to(op.attr["nn_module_stack"])
 
 
 def _copy(tensor, meta):

@@ -116,8 +116,14 @@ def spec_of(value):
 
 def set_shape(desc, sizes):
     del desc.shape.dim[:]
-    desc.shape.dim.extend(each if isinstance(each, int) else -1 for each in sizes)
+    desc.shape.dim.extend(each if isinstance(each, int) else _known(each) for each in sizes)
     desc.shape.SetInParent()
+
+
+def _known(size):
+    """A symbolic size that guards hold at one value; -1 for others."""
+    expression = size.node.expr
+    return int(expression) if expression.is_Integer else -1
 
 
 def is_symbolic(value):
@@ -151,7 +157,6 @@ class GeGraph:
         self.inputs = {}  # Input by name of the Data node
         self.outputs = []  # Tensors that are edges into NetOutput, once there are some
         self.scopes = []  # attributes of the scopes that are open, outer first
-        self.prints = []  # (tensors, template, numbers shown, in detail)
         self.records = {}  # edges of operators by the tensor that stands for them
         self.controls = []  # of the nodes that a wait holds back: edges
         self.rng = None
@@ -161,6 +166,8 @@ class GeGraph:
         self._numbers = {}  # Tensor by text of an expression
         self._packs = {}
         self.ref_data = set()
+        self.fx_node = None  # that is converted now
+        self.made_for = {}  # node of the FX graph by name of the operator
 
     @property
     def name(self):
@@ -202,6 +209,7 @@ class GeGraph:
             raise AssertionError(f"the name {name!r} of a node of type {kind} is blank or there already")
         op = self.proto.op.add(name=name, type=kind)
         self.nodes[name] = op
+        self.made_for[name] = self.fx_node
         for desc_name, tensor in inputs:
             desc = op.input_desc.add()
             if tensor is None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes of a graph of the engine between its conversion and its first run."""
-from torchair._ge_concrete_graph import dtypes, ge_ir_pb2
+from torchair._ge_concrete_graph import dtypes, ge_ir_pb2, weight_pass
 from torchair._ge_concrete_graph.dtypes import DataType
 from torchair._ge_concrete_graph.graph import Input, Tensor, data_inputs, is_control, node_of, set_shape
 from torchair.core.utils import logger
@@ -49,6 +49,8 @@ def run(graph):
     bound = map_assigns(graph)
     order_effects(graph)
     order_in_chain(graph, "Cmo")
+    weight_pass.transposes_into_attributes(graph)
+    weight_pass.bitcasts_before_transposes(graph)
     drop_unused_data(graph, refs)
     normalize(graph)
     graph.ref_data = refs
@@ -274,11 +276,30 @@ def _control(before, after):
 
 def normalize(graph):
     for op in graph.op:
+        for kind, descs in (("input", op.input_desc), ("output", op.output_desc)):
+            for name in (f"_{kind}_name_key", f"_{kind}_name_value"):
+                op.attr.pop(name, None)
+            if descs:
+                ge_attr.ListStr([desc.name for desc in descs]).merge_to(op.attr[f"_{kind}_name_key"])
+                ge_attr.ListInt(list(range(len(descs)))).merge_to(op.attr[f"_{kind}_name_value"])
         for desc in [*op.input_desc, *op.output_desc]:
             if desc.dtype == ge_ir_pb2.DT_UNDEFINED and "_is_unfed_optional" not in desc.attr:
                 desc.dtype = ge_ir_pb2.DT_FLOAT
             if not desc.layout:
                 desc.layout = "ND"
+        for kind, descs in (("input", op.input_desc), ("output", op.output_desc)):
+            _set_layouts(op, f"{kind}_layout_info", descs)
+
+
+def _set_layouts(op, name, descs):
+    """What a converter says of layouts: places and, for each, its layout."""
+    if name not in op.attr:
+        return
+    said = op.attr[name].list
+    if len(said.i) != len(said.s) or any(not 0 <= place < len(descs) for place in said.i):
+        raise ValueError(f"{op.name} ({op.type}): {name} has places {list(said.i)} and {len(said.s)} layouts for {len(descs)} tensors")
+    for place, layout in zip(said.i, said.s):
+        descs[place].layout = layout.decode()
 
 
 def set_attributes(graph, executor):

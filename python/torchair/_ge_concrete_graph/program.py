@@ -4,12 +4,13 @@
 The work of a call is a function of generated Python, so that it costs no more than what this graph needs.
 """
 import os
+import sys
 
 import sympy
 import torch
 from torch.utils._sympy.printers import PythonPrinter
 
-from torchair._ge_concrete_graph import dumps, gears
+from torchair._ge_concrete_graph import deadlock, dump_options, dumps, formats, gears
 from torchair._ge_concrete_graph.graph import is_symbolic
 from torchair.core import _backend
 from torchair.core.utils import logger
@@ -29,6 +30,7 @@ class Program:
         self.inputs = [self.graph.inputs[op.name] for op in ops]
         self.output_count = len(self.graph.attr["_output_dtypes"].list.i)
         self.engine_graph = None
+        self.ran = False  # what the engine refuses before that, it refuses to compile
         self.symbols = {}
         self.lines = self._lines()
 
@@ -99,9 +101,6 @@ class Program:
             places = [names[self.bound[i]] if i in self.bound else "None" for i in range(self.output_count)]
             assigned = f"({', '.join(places)},)"
         body.append(f"outs = run((({''.join(name + ', ' for name in names)}), {assigned}, None))")
-        for places, template, count, in_detail in self.compiled.prints:
-            shown = ", ".join(f"outs[{place}]" for place in places)
-            body.append(f"show([{shown}], {template!r}, {count}, {in_detail})")
         for place, i in copies:
             body.append(f"arg{place}.copy_(in{i})")
         results = ", ".join(self._result(each) for each in self.compiled.results)
@@ -147,16 +146,35 @@ class Program:
 
     def runner(self):
         """The function; its first call gives the graph to the engine."""
-        from torchair.ops._print import run_print
-
-        names = {"torch": torch, "math": __import__("math"), "rng_offsets": self.rng_offsets, "run": self.first_run, "show": run_print}
+        names = {"torch": torch, "math": __import__("math"), "rng_offsets": self.rng_offsets, "run": self.first_run}
         code = compile(self.source(), f"<{self.graph.name}>", "exec")
         exec(code, names)  # noqa: S102  our own text
         self.names = names
         kernel = names["kernel"]
+        if self.compiled.refused is not None:
+            self._try_first(kernel, names)
         kernel._boxed_call = True
         kernel.graph = self.compiled
         return kernel
+
+    def _try_first(self, kernel, names):
+        """The first call finds out whether the engine takes the graph; later ones cost nothing for that."""
+        code = kernel.__code__
+
+        def first(args):
+            kernel.__code__ = code
+            values = list(args)
+            try:
+                return kernel(args)
+            except RuntimeError as error:
+                other = names["other"] = None if self.ran else self.compiled.refused(error)
+                if other is None:
+                    raise
+            kernel.__code__ = _call_other.__code__
+            return kernel(values)
+
+        names["first"] = first
+        kernel.__code__ = _call_first.__code__
 
     def rng_offsets(self):
         return self.graph.rng.offsets()
@@ -164,6 +182,7 @@ class Program:
     def first_run(self, everything):
         inputs = everything[0]
         self.prepare(inputs)
+        self.ran = True
         results = self.engine_graph.run(*everything)
         if len(results) != self.output_count:
             raise AssertionError(
@@ -183,10 +202,13 @@ class Program:
             from torchair import npu_export
 
             npu_export.export_graph(self.compiled, inputs)
+        formats.describe(self.graph.name, self.inputs, inputs)
         local, glob = self.last_options = self.options(inputs)
         _backend.initialize_graph_engine(glob)
         self.engine_graph = _backend.TorchNpuGraph(self.graph.name)
         self.engine_graph.load(self.graph, local)
+        if self.config.debug.deadlock_check:
+            self.engine_graph.set_on_load(lambda timeline: deadlock.check(self.graph, timeline))
         if self.config.aoe_config.aoe_mode and not self._is_dynamic():
             self.engine_graph.auto_tune(list(inputs))
         self.engine_graph.compile()
@@ -199,6 +221,7 @@ class Program:
         """(of the graph, of the process)."""
         local, glob = self.config.as_dict()
         glob.update(global_options())
+        local.update(dump_options.take(self.graph, glob))
         local["ge.exec.atomicCleanPolicy"] = "1"
         for key in ("ge.deterministic", "ge.deterministicLevel"):
             local[key] = glob[key]
@@ -207,24 +230,37 @@ class Program:
             f"{i}:[{','.join(str(size) for size in tensor.shape)}]" for i, tensor in enumerate(inputs)
         )
         local["frozenInput"] = ",".join(str(int(self._is_frozen(entry))) for entry in self.inputs)
+        if self.compiled.is_inference:
+            local["weightInput"] = ",".join(str(int(self._is_weight(entry))) for entry in self.inputs)
         free = [str(i) for i in range(self.output_count) if i not in self.bound]
         if free:
             local["ge.exec.outputReuseMemIndexes"] = ",".join(free)
         if self.bound and not any(self.inputs[i].is_host for i in self.bound.values()):
             local["ge.exec.outputReuseInputMemIndexes"] = "|".join(f"{i},{o}" for o, i in sorted(self.bound.items()))
         local.update(gears.options(self.inputs, self.config))
+        if self.compiled.extra_options:
+            local.update(self.compiled.extra_options, **{"ge.graph_key": self.graph.name})
         return local, glob
 
     def _is_frozen(self, entry):
-        return (
-            bool(self.config.experimental_config.frozen_parameter)
-            and entry.kind == "arg" and bool(entry.flag) and entry.is_contiguous and not entry.is_host
-        )
+        return bool(self.config.experimental_config.frozen_parameter) and self._is_weight(entry)
+
+    @staticmethod
+    def _is_weight(entry):
+        return entry.kind == "arg" and bool(entry.flag) and entry.is_contiguous and not entry.is_host
 
     def codegen(self, extra_options=None, caches=False):
         from torchair._ge_concrete_graph import codegen
 
         return codegen.program_text(self, extra_options, caches)
+
+
+def _call_first(args):
+    return first(args)  # noqa: F821  of the generated function
+
+
+def _call_other(args):
+    return other(args)  # noqa: F821  of the generated function
 
 
 def _decorating(run):
@@ -241,19 +277,22 @@ def _decorating(run):
 
 def global_options():
     """Options of the process that no configuration sets."""
-    import sys
-
+    torch_npu = sys.modules.get("torch_npu")
     options = {
         "ge.exec.staticMemoryPolicy": "2",
         "ge.opSelectImplmode": "high_precision",
         "ge.exec.deviceId": str(_backend.device_id()),
-        "ge_run_with_torch_npu": "1" if "torch_npu" in sys.modules else "0",
+        "ge_run_with_torch_npu": "0" if torch_npu is None else "1",
         "ge.exec.allow_hf32": "10",
-        "ge.deterministic": "1" if torch.are_deterministic_algorithms_enabled() else "0",
+        "ge.deterministic": "1",
         "ge.deterministicLevel": "0",
     }
-    if "torch_npu" not in sys.modules:
-        options["ge.deterministic"] = "1"
+    if torch_npu is not None:
+        options["ge.deterministic"] = "1" if torch.are_deterministic_algorithms_enabled() else "0"
+        options["ge.exec.allow_hf32"] = "".join(
+            "1" if getattr(part, "allow_hf32", default) else "0"
+            for part, default in ((getattr(torch_npu.npu, "conv", None), True), (getattr(torch_npu.npu, "matmul", None), False))
+        )
     return options
 
 

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which function makes operators of the engine of an operator of PyTorch."""
+import contextlib
+import threading
+
 import torch
 
-_LITE = set()
+_lite = {}  # by operator: converters for small devices
+_uses_lite = threading.local()
 
 
 class Converter:
@@ -18,14 +22,13 @@ class Converter:
 
 
 def register(target, takes_symbols=False, lite=False):
-    """A decorator. What is registered later holds, but for operators with a lite converter."""
+    """A decorator. What is registered later holds. ``lite``: for exports with enable_lite_export, where it goes first."""
 
     def keep(function):
-        if target in _LITE and not lite:
-            return function
-        if lite:
-            _LITE.add(target)
         converter = Converter(function, takes_symbols)
+        if lite:
+            _lite[target] = converter
+            return function
         try:
             target._ge_converter = converter
         except AttributeError:  # builtins
@@ -38,7 +41,20 @@ def register(target, takes_symbols=False, lite=False):
 _builtins = {}
 
 
+@contextlib.contextmanager
+def lite(is_on):
+    """Whether converters for small devices go first within the block."""
+    outer = getattr(_uses_lite, "value", False)
+    _uses_lite.value = is_on
+    try:
+        yield
+    finally:
+        _uses_lite.value = outer
+
+
 def find(target):
+    if _lite and getattr(_uses_lite, "value", False) and target in _lite:
+        return _lite[target]
     found = getattr(target, "_ge_converter", None)
     if found is None:
         try:

@@ -5,8 +5,16 @@ import functools
 import torch
 from torch._decomp import core_aten_decompositions, decomposition_table
 
+# One primitive each, or a program that writes: what takes their place is no better known, or no part of a functional graph.
+_NO_BETTER = (
+    "complex copysign diagonal_scatter digamma erfcx fmax fmin frexp gcd heaviside hypot i0 igamma igammac lcm lgamma nextafter polar "
+    "signbit special_bessel_j0 special_bessel_j1 special_entr special_erfcx special_i0e special_i1 special_i1e special_log_ndtr "
+    "special_ndtri special_spherical_bessel_j0 special_zeta"
+).split()
 # As one operator they would be lost in a functional graph, or what takes their place is no better known.
 _KEPT = {
+    *(getattr(packet, each) for packet in (getattr(torch.ops.aten, name, None) for name in _NO_BETTER) if packet
+      for each in packet.overloads()),
     torch.ops.aten.upsample_nearest2d.default,
     torch.ops.aten.upsample_nearest2d.vec,
     torch.ops.aten.lift.default,

@@ -16,6 +16,7 @@ def patch_torch():
         from torch_npu.npu import _dynamo_streams
 
         _dynamo_streams.register()
+        _functional_writes()
     breaks = [word for word in os.environ.get("BREAK_GRAPH_OP_LIST", "").split(",") if word.strip()]
     for word in breaks:
         if word.strip().upper() not in _BREAKS:
@@ -26,6 +27,26 @@ def patch_torch():
     kernels = torch.ops.aten.upsample_nearest2d.vec.py_kernels
     kernels.pop(torch._C.DispatchKey.Autograd, None)
     kernels.pop(torch._C.DispatchKey.CompositeImplicitAutograd, None)
+
+
+def _functional_writes():
+    """Operators of npu that write their first argument and return it: PyTorch makes nothing functional of them itself."""
+    for name in ("npu_scatter_nd_update", "scatter_update", "npu_quant_scatter"):
+        functional, written = getattr(torch.ops.npu, name, None), getattr(torch.ops.npu, name + "_", None)
+        if functional is not None and written is not None:
+            _make_functional(functional.default, written.default)
+
+
+def _make_functional(functional, written):
+    @written.py_functionalize_impl
+    def run(ctx, target, *args, **kwargs):
+        own, args, kwargs = ctx.unwrap_tensors(target), ctx.unwrap_tensors(args), ctx.unwrap_tensors(kwargs)
+        with ctx.redispatch_to_next():
+            result = functional(own, *args, **kwargs)
+        ctx.replace(target, result)
+        ctx.commit_update(target)
+        ctx.sync(target)
+        return target
 
 
 def _break_at(word):

@@ -102,11 +102,13 @@ class DataDump(Group):
 
     def engine_options(self):
         """The global options while dumps are on."""
+        from torchair._ge_concrete_graph import dump_options
+
         if not self.enable_dump:
             return {}
         options = {
             "ge.exec.enableDump": "1",
-            "ge.exec.dumpPath": self.dump_path.value,
+            "ge.exec.dumpPath": dump_options.of_process(self.dump_path.value),
             "ge.exec.dumpMode": self.dump_mode.value,
             "ge.exec.dumpData": self.dump_data.value,
             "ge.quant_dumpable": self.quant_dumpable.value,

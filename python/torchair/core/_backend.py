@@ -35,6 +35,8 @@ def _begin(options):
         torch_npu.npu._lazy_init() if hasattr(torch_npu.npu, "_lazy_init") else torch_npu.npu.init()
     logger.debug("initialising the graph engine with %s", options)
     _torchair.InitializeGraphEngine(options)
+    if options.get("ge_dump_with_acl_config"):
+        _torchair.AclmdlSetDump(options["ge_dump_with_acl_config"])
 
 
 def finalize_graph_engine():
@@ -59,12 +61,14 @@ class TorchNpuGraph:
 
     @pretty
     def load(self, ge_graph, options=None):
+        from torchair._ge_concrete_graph import formats
+
         attr = ge_graph.proto.attr
         placements = list(attr["_input_placements"].list.i)
         dtypes = list(attr["_output_dtypes"].list.i)
         executor = attr["_executor_type"].i
         self._graph.load(
-            ge_graph.SerializeToString(), {key: str(value) for key, value in (options or {}).items()}, placements, dtypes, executor
+            formats.plain(ge_graph), {key: str(value) for key, value in (options or {}).items()}, placements, dtypes, executor
         )
         inputs = sorted(
             (op for op in ge_graph.op if op.type in ("Data", "RefData")), key=lambda op: op.attr["index"].i
@@ -83,6 +87,15 @@ class TorchNpuGraph:
     @pretty
     def run(self, inputs, assigned_outputs=(), stream=None):
         return self._graph.run((inputs, assigned_outputs, stream))
+
+    def set_on_load(self, function):
+        """``function`` is called with the tasks as JSON, once, before the first run."""
+        self._graph.set_on_load(function)
+
+    @property
+    def feature_address(self):
+        """Of the memory between operators that graphs of a stream share; 0: this one uses none."""
+        return self._graph.feature_address
 
     def summary(self):
         return self._graph.summary()

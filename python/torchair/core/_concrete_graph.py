@@ -10,6 +10,7 @@ class ConcreteGraph(abc.ABC):
         self.name = name
         self.config = config
         self.files = None  # PhaseFiles of TORCH_COMPILE_DEBUG
+        self.extra_options = None  # of the engine, from cache_compile
 
     @abc.abstractmethod
     def build(self, gm, example_inputs, phase):

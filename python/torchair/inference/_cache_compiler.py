@@ -174,10 +174,13 @@ class CacheBackend:
         backend = self
 
         class Compiler(_FxCompiler):
+            may_split = False  # one graph is stored
+
             def compile(self, gm, example_inputs):
                 graph = self.convert(gm, example_inputs)
                 if isinstance(graph, torch.fx.GraphModule):
                     return graph
+                graph.extra_options = backend.extra_options
                 run = graph.runner()
                 backend.graphs.append(graph)
                 return run
@@ -201,10 +204,8 @@ class CachedFunction:
             self._load()
 
     def __call__(self, *args, **kwargs):
-        if self.run is not None:
-            with torch.no_grad() if not torch.is_grad_enabled() else _refusing_gradients(self.func, args, kwargs):
-                return self.run(*args, **kwargs)
-        return self._compile_and_run(args, kwargs)
+        with torch.no_grad() if not torch.is_grad_enabled() else _refusing_gradients(self.func, args, kwargs):
+            return self._compile_and_run(args, kwargs) if self.run is None else self.run(*args, **kwargs)
 
     # ---- Found ----
 
@@ -226,6 +227,8 @@ class CachedFunction:
         names = {}
         exec(compile(content.compiled.py_code, self.path, "exec"), names)  # noqa: S102  a file of this user's
         kernel = names["kernel"]
+        if self.extra_options and "_update_ge_cache_dir" in names:
+            names["_update_ge_cache_dir"](self.folder)
         return _bind(code, self.func, kernel)
 
     # ---- Made ----
@@ -240,8 +243,7 @@ class CachedFunction:
             if not hasattr(self, "compiled"):
                 self.compiled = torch.compile(self.func, backend=self._counting(backend), dynamic=self.dynamic, fullgraph=True)
             before = len(self._made)
-            with torch.no_grad():
-                result = self.compiled(*args, **kwargs)
+            result = self.compiled(*args, **kwargs)
         finally:
             handle.remove()
         if len(self._made) > before:
@@ -368,7 +370,7 @@ def cache_compile(func, *, config=None, backend=None, dynamic=True, cache_dir=No
     extra = None
     if ge_cache:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        extra = {"ge.graph_key": func.__name__, "ge.graph_compiler_cache_dir": folder}
+        extra = {"ge.graph_compiler_cache_dir": folder}
     return CachedFunction(func, config, dynamic, folder, custom_decompositions, extra)
 
 

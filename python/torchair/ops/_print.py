@@ -12,28 +12,28 @@ def _number(value):
         return str(value)
     if isinstance(value, complex):
         return f"{_number(value.real)}{'+' if value.imag >= 0 or math.isnan(value.imag) else ''}{_number(value.imag)}j"
-    if math.isfinite(value) and value == int(value) and abs(value) < 1e16:
-        return str(int(value))
+    if math.isfinite(value) and value == int(value):
+        return f"{value:.0f}"
     return f"{value:.9g}"
 
 
-def _rows(values, ends, depth):
+def _rows(values, ends):
     """Nested lists; between the first and the last ``ends`` rows stands a mark if there are more. -1: all rows."""
     if not isinstance(values, list):
         return _number(values)
     shown = list(values)
     if 0 <= ends and len(values) > 2 * ends:
         shown = [*values[:ends], None, *values[-ends:]]
-    texts = ["..." if each is None else _rows(each, ends, depth + 1) for each in shown]
+    texts = ["..." if each is None else _rows(each, ends) for each in shown]
     is_flat = not values or not isinstance(values[0], list)
-    return "[" + (" " if is_flat else "\n" + " " * (depth + 1)).join(texts) + "]"
+    return "[" + (" " if is_flat else "\n ").join(texts) + "]"
 
 
 def text_of(tensor, summarize_size, tensor_detail):
     values = tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
     if values.is_floating_point() and values.dtype not in (torch.float32, torch.float64):
         values = values.float()
-    data = _rows(values.tolist(), summarize_size, 0)
+    data = _rows(values.tolist(), summarize_size)
     if not tensor_detail:
         return data
     return f"tensor({data}, shape={list(tensor.shape)}, dtype={tensor.dtype})"

@@ -38,6 +38,8 @@ std::vector<uint32_t> InputsWrittenInBranches(const Node& branch) {
       const uint64_t root = memories.RootOf({callee->inputs[i], 0});
       if (memories.WritersOf(root).empty() && std::find(roots.begin(), roots.end(), root) == roots.end()) continue;
       const size_t input = CallerInput(*callee, i, 1) + 1;  // behind the choice
+      // What is written because it shall be written is no matter of a copy.
+      if (callee->at(callee->inputs[i]).type == "RefData") continue;
       if (input < branch.inputs.size()) written.push_back(static_cast<uint32_t>(input));
     }
   }

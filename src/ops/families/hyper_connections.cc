@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Hyper-connections on a manifold: streams of hidden states that a doubly stochastic matrix mixes, the matrix itself by
-// Sinkhorn's iterations, and convolutions along the tokens that see only earlier ones.
+// Hyper-connections on a manifold: streams of hidden states that a doubly stochastic matrix mixes, with gradients, and
+// convolutions along the tokens that see only earlier ones.
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
 #include "ops/computations.h"
 #include "ops/dense.h"
+#include "ops/families/stream_parts.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
@@ -14,9 +16,6 @@ namespace streams {
 namespace {
 
 using kernels::DType;
-
-constexpr int64_t kMostStreams = 64;
-constexpr int64_t kExpCost = 16;  // light elements
 
 // Where streams and their sizes stand: x [.., streams, size].
 Status MixShape(OpCall& call) {
@@ -89,74 +88,87 @@ Status LowerMix(OpCall& call) {
   return {};
 }
 
-// ---- Sinkhorn's iterations ----
+// ---- Gradients of the mix behind a layer ----
 
-Status SinkhornShape(OpCall& call) {
+Status MixBackwardShape(OpCall& call) {
+  StreamSizes sizes{};
+  Dims outer;
   const Operand& x = call.Get("x");
-  const auto rank = static_cast<size_t>(x.rank());
-  if (rank < 2 || x.sizes()[rank - 1] != x.sizes()[rank - 2] || x.sizes()[rank - 1] > kMostStreams) {
-    return call.InvalidOperand(
-        x, fmt::format("has shape {}, expected [.., n, n] with n of {} at most", ShapeText(x.sizes()), kMostStreams));
+  REPRISE_RETURN_IF_ERROR(ReadStreams(call, x, sizes, outer));
+  const Dims whole(x.sizes().data(), x.sizes().size());
+  for (const std::string_view name : {"gradOutput", "gradX"}) {
+    REPRISE_RETURN_IF_ERROR(CheckOptional(call, name, whole, "the shape of x,"));
   }
-  if (call.Int("numIters") < 1) {
-    return call.Invalid(fmt::format("numIters is {}", call.Int("numIters")), "pass 1 or more");
+  for (const std::string_view name : {"hRes", "gradHres"}) {
+    REPRISE_RETURN_IF_ERROR(
+        CheckOptional(call, name, With(outer, {sizes.streams, sizes.streams}), "[.., streams, streams]:"));
   }
-  if (call.Find("normOutOptional") != nullptr || call.Find("sumOutOptional") != nullptr) {
-    return call.Invalid("normOutOptional or sumOutOptional is given, whose layout no source says",
-                        "pass null for both, and differentiate the formula");
+  for (const std::string_view name : {"hOut", "gradHout"}) {
+    REPRISE_RETURN_IF_ERROR(CheckOptional(call, name, With(outer, {sizes.size}), "[.., size]:"));
   }
-  return call.CheckShape(call.Get("out"), x.sizes(), [] { return "the shape of x,"; });
+  for (const std::string_view name : {"hPost", "gradHpost"}) {
+    REPRISE_RETURN_IF_ERROR(CheckOptional(call, name, With(outer, {sizes.streams}), "[.., streams]:"));
+  }
+  return {};
 }
 
-struct Iterations {
-  int64_t n;
-  int64_t count;
-  double eps;
-};
-
-// Rows by their exponentials, then columns and rows in turns by their sums.
-void RunSinkhorn(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
-  const auto& state = launch.State<Iterations>();
-  const int64_t n = state.n;
-  double m[kMostStreams][kMostStreams];
-  const auto divide = [&](bool columns) {
-    for (int64_t a = 0; a < n; ++a) {
-      double sum = state.eps;
-      for (int64_t b = 0; b < n; ++b) sum += columns ? m[b][a] : m[a][b];
-      for (int64_t b = 0; b < n; ++b) (columns ? m[b][a] : m[a][b]) /= sum;
-    }
-  };
-  for (int64_t unit = range.begin; unit < range.end; ++unit) {
-    const auto* x = DataOf<double>(launch, 1, memory) + unit * n * n;
+// refs: gradients of x, h_res, h_out, h_post; gradient of the result, x, h_res, h_out, h_post. A unit is a token.
+template <class T>
+void MixGradients(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const int64_t n = launch.ints[0], size = launch.ints[1];
+  const T* const matrices = DataOf<T>(launch, 6, memory);
+  for (int64_t token = range.begin; token < range.end; ++token) {
+    T* const of_x = DataOf<T>(launch, 0, memory) + token * n * size;
+    T* const of_res = DataOf<T>(launch, 1, memory) + token * n * n;
+    T* const of_out = DataOf<T>(launch, 2, memory) + token * size;
+    T* const of_post = DataOf<T>(launch, 3, memory) + token * n;
+    const T* const grad = DataOf<T>(launch, 4, memory) + token * n * size;
+    const T* const x = DataOf<T>(launch, 5, memory) + token * n * size;
+    const T* const h_out = DataOf<T>(launch, 7, memory) + token * size;
+    const T* const post = DataOf<T>(launch, 8, memory) + token * n;
+    std::fill_n(of_out, size, T(0));
     for (int64_t i = 0; i < n; ++i) {
-      double most = x[i * n];
-      for (int64_t j = 1; j < n; ++j) most = std::max(most, x[i * n + j]);
-      double sum = 0;
-      for (int64_t j = 0; j < n; ++j) sum += m[i][j] = std::exp(x[i * n + j] - most);
-      for (int64_t j = 0; j < n; ++j) m[i][j] = m[i][j] / sum + state.eps;
+      const T* const grad_i = grad + i * size;
+      of_post[i] = Dot(grad_i, h_out, size);
+      for (int64_t d = 0; d < size; ++d) of_out[d] += post[i] * grad_i[d];
     }
-    divide(true);
-    for (int64_t k = 1; k < state.count; ++k) {
-      divide(false);
-      divide(true);
+    for (int64_t j = 0; j < n; ++j) {
+      T* const row = of_x + j * size;
+      for (int64_t d = 0; d < size; ++d) row[d] = matrices == nullptr ? grad[j * size + d] : T(0);
+      for (int64_t i = 0; i < n; ++i) {
+        of_res[j * n + i] = Dot(x + j * size, grad + i * size, size);
+        if (matrices == nullptr) continue;
+        const T factor = matrices[(token * n + j) * n + i];
+        for (int64_t d = 0; d < size; ++d) row[d] += factor * grad[i * size + d];
+      }
     }
-    auto* out = DataOf<double>(launch, 0, memory) + unit * n * n;
-    for (int64_t i = 0; i < n; ++i) std::copy_n(m[i], n, out + i * n);
   }
 }
 
-Status LowerSinkhorn(OpCall& call) {
-  const Operand& x_operand = call.Get("x");
-  const Dense x = DenseInput(call, x_operand, DType::kDouble);
-  const Dense out = DenseOutput(call, call.Get("out"), DType::kDouble);
-  Launch& launch = call.AddLaunch(RunSinkhorn);
-  out.Write(call, launch);
-  x.Read(call, launch);
-  const int64_t n = x_operand.sizes().back();
-  launch.state = std::make_shared<Iterations>(Iterations{n, call.Int("numIters"), call.Real("eps")});
-  launch.units = n == 0 ? 0 : x_operand.tensor->count / (n * n);
-  launch.grain = GrainOf(n * n * (kExpCost + 4 * call.Int("numIters")));
-  out.Store(call);
+void RunMixGradients(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  if (launch.compute == DType::kDouble) return MixGradients<double>(launch, range, memory);
+  MixGradients<float>(launch, range, memory);
+}
+
+Status LowerMixBackward(OpCall& call) {
+  const DType math = WideFloatOf(call.compute);
+  StreamSizes sizes{};
+  Dims outer;
+  REPRISE_RETURN_IF_ERROR(ReadStreams(call, call.Get("x"), sizes, outer));
+  Dense inputs[5], outputs[4];
+  const std::string_view in[5] = {"gradOutput", "x", "hRes", "hOut", "hPost"};
+  const std::string_view out[4] = {"gradX", "gradHres", "gradHout", "gradHpost"};
+  for (size_t i = 0; i < 5; ++i) inputs[i] = DenseInput(call, call.Find(in[i]), math);
+  for (size_t i = 0; i < 4; ++i) outputs[i] = DenseOutput(call, call.Get(out[i]), math);
+  Launch& launch = call.AddLaunch(RunMixGradients);
+  for (const Dense& output : outputs) output.Write(call, launch);
+  for (const Dense& input : inputs) input.Read(call, launch);
+  launch.compute = math;
+  launch.ints.push_back(sizes.streams);
+  launch.ints.push_back(sizes.size);
+  launch.units = sizes.tokens;
+  launch.grain = GrainOf(2 * sizes.width() * (sizes.streams + 1));
+  for (const Dense& output : outputs) output.Store(call);
   return {};
 }
 
@@ -302,9 +314,9 @@ using streams::CausalShape;
 using streams::LowerCausal;
 using streams::LowerCausalBackward;
 using streams::LowerMix;
-using streams::LowerSinkhorn;
+using streams::LowerMixBackward;
+using streams::MixBackwardShape;
 using streams::MixShape;
-using streams::SinkhornShape;
 
 // The rows of api/computations.csv.
 #define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION

@@ -481,6 +481,7 @@ Status DropoutGradientShape(OpCall& call) {
 }
 
 Status DropoutWithMaskShape(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(SeedShape(call));
   const Operand& input = call.Get("input");
   if (const Operand* noise = call.Find("optionalNoiseShape"); noise != nullptr) {
     return call.InvalidOperand(*noise, "is given, but elements are dropped one by one here", "pass null");
@@ -519,21 +520,23 @@ Status LowerDropoutWithMask(OpCall& call) {
 
 // ---- Exponential numbers ----
 
+std::string_view RateName(const OpCall& call) { return call.Has("lambda") ? "lambda" : "lambd"; }
+
 Status ExponentialShape(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(SeedShape(call));
   const int64_t count = call.outputs[0].tensor->count;
-  if (call.Int("count") != count) {
+  if (call.Has("count") && call.Int("count") != count) {
     return call.Invalid(fmt::format("count is {}, selfRef has {} elements", call.Int("count"), count));
   }
-  if (!(call.Real("lambda") > 0)) {
-    return call.Invalid(fmt::format("lambda is {}, expected a number above 0", call.Real("lambda")));
-  }
-  return {};
+  const double rate = call.Real(RateName(call));
+  if (rate > 0) return {};
+  return call.Invalid(fmt::format("{} is {}, expected a number above 0", RateName(call), rate));
 }
 
 Status LowerExponential(OpCall& call) {
   DrawCall draw;
   draw.distribution = Distribution::kExponential;
-  draw.a = call.Real("lambda");
+  draw.a = call.Real(RateName(call));
   return LowerDraw(call, call.outputs[0], draw);
 }
 

@@ -27,7 +27,7 @@ StatusOr<std::vector<StridedView>> NumbersFor(const NamedCall& call, std::string
 // A list and a number for each tensor. NamedOp::function names the function of one tensor.
 Status LowerByNumbers(NamedCall& call) {
   const std::vector<StridedView> x = ViewsOf(call.List("x"));
-  const std::vector<StridedView> y = ViewsOf(call.OutputList("y"));
+  const std::vector<StridedView> y = OutputViews(call, "y");
   REPRISE_ASSIGN_OR_RETURN(const std::vector<StridedView> numbers, NumbersFor(call, "scalars", x.size()));
   for (size_t i = 0; i < x.size(); ++i) {
     if (CountOf(x[i].sizes) == 0) continue;
@@ -47,7 +47,7 @@ constexpr NamedOp ByNumbers(std::string_view type, DTypeSet types, int code) {
 // x + number * (x1 times or through x2), a number for each tensor.
 Status LowerProductByNumbers(NamedCall& call) {
   const std::string_view last = call.context.op.inputs[3].name;
-  const std::vector<StridedView> y = ViewsOf(call.OutputList("y"));
+  const std::vector<StridedView> y = OutputViews(call, "y");
   std::vector<StridedView> lists[3];
   for (size_t i = 0; i < 3; ++i) lists[i] = ViewsOf(call.List(call.context.op.inputs[i].name));
   REPRISE_ASSIGN_OR_RETURN(const std::vector<StridedView> numbers, NumbersFor(call, last, y.size()));
@@ -68,7 +68,7 @@ Status LowerLerp(NamedCall& call) {
   }
   const std::vector<StridedView> x1 = ViewsOf(call.List("x1"));
   const std::vector<StridedView> x2 = ViewsOf(call.List("x2"));
-  const std::vector<StridedView> y = ViewsOf(call.OutputList("y"));
+  const std::vector<StridedView> y = OutputViews(call, "y");
   REPRISE_ASSIGN_OR_RETURN(std::vector<StridedView> weights, NumbersFor(call, "weight", y.size()));
   for (size_t i = 0; i < y.size(); ++i) {
     if (CountOf(y[i].sizes) == 0) continue;
@@ -100,7 +100,7 @@ Status LowerRounding(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const StridedView given, OneNumber(call, "roundMode"));
   const StridedView mode = call.Temporary(DType::kInt8, {});
   REPRISE_RETURN_IF_ERROR(call.Step(kCopy, {given, mode}));
-  return StepOf(call, "aclnnForeachRoundOffNumber", {ViewsOf(call.List("x")), mode, ViewsOf(call.OutputList("y"))});
+  return StepOf(call, "aclnnForeachRoundOffNumber", {ViewsOf(call.List("x")), mode, OutputViews(call, "y")});
 }
 
 constexpr NamedOp kForeachRows[] = {

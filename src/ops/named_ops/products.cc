@@ -59,7 +59,7 @@ Status LowerGroupedProduct(NamedCall& call) {
        {"groupType", context.Int("group_type")},
        {"groupListType", context.Int("group_list_type")},
        {"actType", context.Int("act_type")},
-       {"out", ViewsOf(call.OutputList("y"))}});
+       {"out", OutputViews(call, "y")}});
 }
 
 Status LowerGroupedSwiglu(NamedCall& call) {
@@ -119,6 +119,51 @@ Status LowerLora(NamedCall& call) {
                    {"out", y}});
 }
 
+// The numbers of a matrix of 8-bit floats.
+StatusOr<StridedView> NumbersOf(NamedCall& call, std::string_view name, std::string_view transposed) {
+  const NamedTensor& stored = call.Input(name);
+  StridedView numbers = call.Temporary(kernels::DType::kFloat, stored.dims);
+  REPRISE_RETURN_IF_ERROR(call.Step(kConvert, {stored.view(), numbers, static_cast<int64_t>(stored.dtype_number),
+                                               static_cast<int64_t>(kernels::DType::kFloat)}));
+  return call.context.Bool(transposed) && numbers.sizes.size() > 1 ? numbers.Transposed() : numbers;
+}
+
+// product *= a scale of one number, or of one for each entry of the dim that is `from_end` from the last one.
+Status ScaleProduct(NamedCall& call, const StridedView& product, std::string_view name, size_t from_end) {
+  const NamedTensor& scale = call.Input(name);
+  if (scale.is_small()) {
+    return call.WrongInput(scale, "has exponents for groups of the sum, whose places are not published",
+                           "scale with float32: one number, or one for each row or column");
+  }
+  StridedView factors = scale.view();
+  const int64_t count = CountOf(scale.dims);
+  const size_t rank = product.sizes.size();
+  if (count != 1 && count != product.sizes[rank - 1 - from_end]) {
+    return call.WrongInput(scale,
+                           fmt::format("has {} numbers, the product has {}", count, product.sizes[rank - 1 - from_end]),
+                           "give one number, or one for each row (x1) or column (x2)");
+  }
+  std::vector<int64_t> sizes(from_end + 1, 1);
+  sizes[0] = count;
+  factors = factors.As(sizes);
+  return call.Step(BinaryRoutine(kCodeMul), {product, factors, product});
+}
+
+// y += x1 x2, scaled.
+Status LowerAddedQuantProduct(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const StridedView y, call.InPlace("y"));
+  REPRISE_ASSIGN_OR_RETURN(const StridedView x1, NumbersOf(call, "x1", "transpose_x1"));
+  REPRISE_ASSIGN_OR_RETURN(const StridedView x2, NumbersOf(call, "x2", "transpose_x2"));
+  if (x1.sizes.empty() || x2.sizes.empty() || y.sizes.size() < 2) {
+    return call.WrongInput(call.Input("x1"), "is no matrix", "pass matrices");
+  }
+  const StridedView product = call.Temporary(kernels::DType::kFloat, y.sizes);
+  REPRISE_RETURN_IF_ERROR(call.Step(kMatmul, {x1, x2, product, int64_t{0}}));
+  REPRISE_RETURN_IF_ERROR(ScaleProduct(call, product, "x2_scale", 0));
+  if (call.Has("x1_scale")) REPRISE_RETURN_IF_ERROR(ScaleProduct(call, product, "x1_scale", 1));
+  return call.Step(kAdd, {y, product, y});
+}
+
 constexpr NamedOp kProductRows[] = {
     {"AddLora", {}, LowerLora},
     As("FFN", {}, "aclnnFFNV2",
@@ -130,6 +175,7 @@ constexpr NamedOp kProductRows[] = {
        "x w scale bias offset %null %null pertoken_scale group_list shared_input logit row_index @dtype "
        "@shared_input_weight @shared_input_offset @transpose_x @transpose_w @group_list_type @tuning_config ="),
     {"GroupedMatmulSwigluQuantV2", {}, LowerGroupedSwiglu},
+    {.type = "QuantBatchMatmulInplaceAdd", .types = {}, .lower = LowerAddedQuantProduct, .moves_bits = true},
     As("QuantBatchMatmulV3", {}, "aclnnQuantMatmulV4",
        "x1 x2 scale offset pertoken_scale bias @transpose_x1 @transpose_x2 ="),
     As("QuantGroupedMatmulDequant", {}, "aclnnQuantGroupedMatmulDequant",

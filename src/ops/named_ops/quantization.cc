@@ -16,6 +16,14 @@ Status LowerNormQuant(NamedCall& call) {
   const std::vector<int64_t> mask = call.context.Ints("output_mask");
   StepArgument wanted = nullptr;
   if (!mask.empty()) wanted = std::vector<bool>(mask.begin(), mask.end());
+  const bool is_made[2] = {mask.empty() || mask[0] != 0,
+                           mask.size() > 1 ? mask[1] != 0 : mask.empty() && call.Has("smooth_scale2")};
+  const char* const names[2][2] = {{"y1", "scale1"}, {"y2", "scale2"}};
+  for (int k = 0; k < 2; ++k) {
+    for (const char* const name : names[k]) {
+      if (!is_made[k]) REPRISE_RETURN_IF_ERROR(call.Step(kSetZero, {call.Output(name).view()}));
+    }
+  }
   return StepWith(call, "aclnnAddRmsNormDynamicQuantV2",
                   {{"x1", call.Input("x1").view()},
                    {"x2", call.Input("x2").view()},

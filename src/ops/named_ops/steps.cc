@@ -199,6 +199,12 @@ std::vector<StridedView> ViewsOf(std::span<const NamedTensor> tensors) {
   return views;
 }
 
+std::vector<StridedView> OutputViews(const NamedCall& call, std::string_view name) {
+  std::vector<StridedView> views;
+  for (const NamedTensor& tensor : call.OutputList(name)) views.push_back(tensor.view());
+  return views;
+}
+
 // ---- As a function computes it ----
 
 namespace {
@@ -260,7 +266,7 @@ StepArgument InputAs(const NamedCall& call, const opdef::Operand& operand) {
 
 StatusOr<StepArgument> OutputAs(NamedCall& call, const opdef::Operand& operand, const Param& param) {
   if (operand.is_list()) {
-    if (!operand.is_ref()) return StepArgument(ViewsOf(call.OutputList(operand.name)));
+    if (!operand.is_ref()) return StepArgument(OutputViews(call, operand.name));
     REPRISE_ASSIGN_OR_RETURN(std::vector<StridedView> views, call.InPlaceList(operand.name));
     return StepArgument(std::move(views));
   }

@@ -37,6 +37,7 @@ std::span<const NamedOp> ActivationRows();
 std::span<const NamedOp> AttentionRows();
 std::span<const NamedOp> BlockRows();
 std::span<const NamedOp> ConvolutionRows();
+std::span<const NamedOp> DeformableRows();
 std::span<const NamedOp> DetectionRows();
 std::span<const NamedOp> ElementwiseRows();
 std::span<const NamedOp> ForeachRows();
@@ -131,6 +132,8 @@ std::vector<int64_t> BroadcastOf(std::span<const int64_t> a, std::span<const int
 StatusOr<int64_t> ReductionOf(const NamedCall& call);
 /// The tensors of a list, but for those left out.
 std::vector<StridedView> ViewsOf(std::span<const NamedTensor> tensors);
+/// All tensors of a list of outputs: those that nobody wants have memory of the call.
+std::vector<StridedView> OutputViews(const NamedCall& call, std::string_view name);
 /// The attribute as a number for tensors of `type`; integer ones take whole numbers only.
 StatusOr<kernels::Scalar> ScalarFor(const NamedCall& call, std::string_view name, kernels::DType type);
 /// Dims that an attribute or a value operand names, counted from the front of the first input.

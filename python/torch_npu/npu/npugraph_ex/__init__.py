@@ -72,6 +72,9 @@ def _backend(gm, example_inputs, options=None, **kwargs):
     return compiler.get_npu_backend(compiler_config=_config(options))(gm, example_inputs, **kwargs)
 
 
+_backend.captures = True  # for torch.npu.set_stream in what dynamo traces
+
+
 def compile_fx(gm, example_inputs=None, options=None):
     """Compiles an FX graph: of operators (torch.ops.aten…), as compilers of AOT autograd get it, or as dynamo makes it.
 

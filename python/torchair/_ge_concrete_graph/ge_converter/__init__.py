@@ -12,6 +12,7 @@ from torchair._ge_concrete_graph.ge_converter import (  # noqa: F401
     movement,
     normalization,
     npu,
+    npu_table,
     reduction,
     scopes,
 )

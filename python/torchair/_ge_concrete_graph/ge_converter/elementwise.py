@@ -50,7 +50,7 @@ def _abs(self, *, meta_outputs):
     if self.dtype == DataType.DT_UINT8:
         return self
     if self.dtype in (DataType.DT_COMPLEX64, DataType.DT_COMPLEX128):
-        return ge.operator("ComplexAbs")(self)
+        raise NotImplementedError("abs: the graph engine has no operator for complex numbers")
     return ge.operator("Abs")(self)
 
 
@@ -125,7 +125,7 @@ def _two(left, right, dtype):
     return promote(symbol(left), symbol(right), target_dtype=dtype)
 
 
-@converts("add.Tensor", "add.Scalar")
+@converts("add.Tensor", "add.Scalar", "prims.add")
 def _add(self, other, alpha=1, *, meta_outputs):
     dtype = meta_outputs.dtype
     if dtype == DataType.DT_BOOL:
@@ -136,7 +136,7 @@ def _add(self, other, alpha=1, *, meta_outputs):
     return ge.operator("AxpyV2")(left, right, promote(symbol(alpha), target_dtype=dtype))
 
 
-@converts("sub.Tensor", "sub.Scalar")
+@converts("sub.Tensor", "sub.Scalar", "prims.sub")
 def _sub(self, other, alpha=1, *, meta_outputs):
     dtype = meta_outputs.dtype
     left, right = _two(self, other, dtype)
@@ -150,7 +150,7 @@ def _rsub(self, other, alpha=1, *, meta_outputs):
     return _sub(other, self, alpha, meta_outputs=meta_outputs)
 
 
-@converts("mul.Tensor", "mul.Scalar")
+@converts("mul.Tensor", "mul.Scalar", "prims.mul")
 def _mul(self, other, *, meta_outputs):
     dtype = meta_outputs.dtype
     if dtype == DataType.DT_BOOL:
@@ -206,14 +206,14 @@ def _pow(self, exponent, *, meta_outputs):
     return ge.operator("Pow")(*_two(self, exponent, meta_outputs.dtype))
 
 
-@converts("maximum.default")
+@converts("maximum.default", "prims.maximum")
 def _maximum(self, other, *, meta_outputs):
     if meta_outputs.dtype == DataType.DT_BOOL:
         return ge.operator("LogicalOr")(self, other)
     return ge.operator("Maximum")(*_two(self, other, meta_outputs.dtype))
 
 
-@converts("minimum.default")
+@converts("minimum.default", "prims.minimum")
 def _minimum(self, other, *, meta_outputs):
     if meta_outputs.dtype == DataType.DT_BOOL:
         return ge.operator("LogicalAnd")(self, other)
@@ -263,7 +263,7 @@ def _compare(kind):
 
 
 for _name, _kind in _COMPARE.items():
-    converts(f"{_name}.Tensor", f"{_name}.Scalar")(_compare(_kind))
+    converts(f"{_name}.Tensor", f"{_name}.Scalar", f"prims.{_name}")(_compare(_kind))
 
 
 def _logical(kind):

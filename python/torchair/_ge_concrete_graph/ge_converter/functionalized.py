@@ -3,7 +3,7 @@
 import torch
 from torch._higher_order_ops.auto_functionalize import get_mutable_args, read_view_information_from_args
 
-from torchair._ge_concrete_graph import auto_converter
+from torchair._ge_concrete_graph import auto_converter, inference_rule
 from torchair._ge_concrete_graph import ge_apis as ge
 from torchair._ge_concrete_graph.ge_converter.common import sizes
 from torchair._ge_concrete_graph.graph import Tensor, default_graph, spec_of
@@ -82,7 +82,9 @@ def _auto_functionalized(op, *, meta_outputs, _all_bases=(), **kwargs):
         results = auto_converter.convert(op, (), kwargs, None)
     else:
         results = converter(**kwargs, meta_outputs=result_metas[0] if len(result_metas) == 1 else result_metas)
-    added = [each for each in list(default_graph().op)[count:] if each.type != "Const"]
+    added = default_graph().op[count:]
+    inference_rule.attach(default_graph(), op, (), kwargs, results, added)
+    added = [each for each in added if each.type != "Const"]
     operator = added[-1] if len(added) == 1 else None
     if results is None or isinstance(results, type(default_graph().op[-1])):
         results = ()

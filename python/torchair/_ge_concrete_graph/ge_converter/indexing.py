@@ -35,7 +35,9 @@ def _index_select(self, dim, index, *, meta_outputs):
 @converts("gather.default")
 def _gather(self, dim, index, *, sparse_grad=False, meta_outputs):
     if self.rank == 0:
-        return ge.operator("Identity")(self)
+        return ge.operator("BroadcastTo")(self, sizes(meta_outputs.symsize)) if meta_outputs.rank else ge.operator("Identity")(self)
+    if index.rank == 0:
+        return reshape(ge.operator("GatherElements")(self, reshape(promote(index, target_dtype=_INDEX), [1]), dim=0), [])
     return ge.operator("GatherElements")(self, promote(index, target_dtype=_INDEX), dim=dim % self.rank)
 
 
@@ -118,7 +120,11 @@ def _scatter_add(self, dim, index, src, *, meta_outputs):
 
 def _along(self, dim, index, source, reduction):
     """``source`` at the rows that ``index`` says."""
-    dim = dim % max(self.rank, 1)
+    if self.rank == 0:  # as one row
+        row = reshape(self, [1])
+        row.symsize = [1]
+        return reshape(_along(row, 0, index, reshape(source, list(index.symsize) or [1]), reduction), [])
+    dim = dim % self.rank
     shape = [1] * self.rank
     shape[dim] = index.symsize[0] if index.rank else 1
     wide = list(self.symsize)
@@ -142,7 +148,7 @@ def _index_copy(self, dim, index, source, *, meta_outputs):
 
 @converts("index_fill.int_Scalar", "index_fill.int_Tensor")
 def _index_fill(self, dim, index, value, *, meta_outputs):
-    shape = list(self.symsize)
+    shape = list(self.symsize) or [1]
     shape[dim] = index.symsize[0] if index.rank else 1
     source = ge.operator("BroadcastTo")(promote(value, target_dtype=self.dtype), sizes(shape))
     return _along(self, dim, index, source, "none")

@@ -302,6 +302,11 @@ def _view_as_real(self, *, meta_outputs):
     return ge.operator("Pack")(parts, axis=self.rank, N=2)
 
 
+@converts("complex.default")
+def _complex(real, imag, *, meta_outputs):
+    return ge.operator("Complex")(real, imag, Tout=meta_outputs.dtype)
+
+
 @converts("view_as_complex.default")
 def _view_as_complex(self, *, meta_outputs):
     real, imag = ge.operator("Unpack")(self, num=2, axis=self.rank - 1)

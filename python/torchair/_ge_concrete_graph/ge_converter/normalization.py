@@ -63,11 +63,16 @@ def _batch_norm_inference(input, weight, bias, running_mean, running_var, moment
     y = ge.operator("BNInfer")(x, *own, epsilon=eps)
     if rank != 4:
         y = reshape(y, input.symsize)
-    return y, Const([], _FLOAT), Const([], _FLOAT)
+    if all(spec.symsize == [0] for spec in meta_outputs[1:3]):
+        return y, Const([], _FLOAT), Const([], _FLOAT)
+    return y, own[2], ge.operator("Rsqrt")(ge.operator("Add")(own[3], Const(eps, _FLOAT)))
 
 
 @converts("_native_batch_norm_legit_functional.default")
 def _batch_norm_training(input, weight, bias, running_mean, running_var, training, momentum, eps, *, meta_outputs):  # noqa: A002
+    if not training:
+        results = _batch_norm_inference(input, weight, bias, running_mean, running_var, momentum, eps, meta_outputs=meta_outputs)
+        return *results, running_mean, running_var
     rank, dims = input.rank, [i for i in range(input.rank) if i != 1]
     x = promote(input, target_dtype=_FLOAT)
     mean = ge.operator("ReduceMean")(x, Const(dims))

@@ -6,11 +6,6 @@ from torchair._ge_concrete_graph.ge_apis import Cast, Const
 from torchair._ge_concrete_graph.registry import converts
 
 
-@converts("npu.npu_rotary_mul")
-def _rotary_mul(self, r1, r2, rotary_mode="half", *, meta_outputs):
-    return ge.operator("RotaryMul")(self, r1, r2)
-
-
 @converts("npu.npu_swiglu")
 def _swiglu(self, dim=-1, *, meta_outputs):
     return ge.operator("SwiGlu")(self, dim=dim)
@@ -39,11 +34,6 @@ def _scatter_nd_update(self, indices, updates, *, meta_outputs):
 @converts("npu.npu_scatter_nd_update_")
 def _scatter_nd_update_(self, indices, updates, *, meta_outputs):
     return ge.operator("ScatterNdUpdate")(self, indices, updates)
-
-
-@converts("npu.npu_dynamic_quant")
-def _dynamic_quant(input, *, smooth_scales=None, group_index=None, dst_type=None, meta_outputs, **kwargs):  # noqa: A002
-    return ge.operator("DynamicQuant")(input, smooth_scales, group_index)
 
 
 _ = Cast, Const, DataType

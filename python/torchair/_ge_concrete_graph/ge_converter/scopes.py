@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scopes, order between streams, and prints, which compiled functions ask for."""
+import string
+
 import torch
 
 from torchair._ge_concrete_graph import ge_apis as ge
-from torchair._ge_concrete_graph.ge_apis import Const
+from torchair._ge_concrete_graph.dtypes import DataType
+from torchair._ge_concrete_graph.ge_apis import Cast, Const
 from torchair._ge_concrete_graph.graph import default_graph
 from torchair._ge_concrete_graph.registry import converts
 from torchair.ge import attr as ge_attr
 
 _SUPER_KERNEL = ("_super_kernel_scope", "_super_kernel_options")
+# Types that the engine shows as they are.
+_PRINTED = {
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
+    torch.float16, torch.float32, torch.float64,
+}
 _SWITCHES = ("_enable_inner_parallel", "_op_exec_never_timeout")
 
 
@@ -115,8 +123,35 @@ for _name in ("tagged_event_record", "tagged_event_wait", "tagged_event_record_o
 
 @converts("air.npu_print")
 def _print(tensors, template, summarize_size, tensor_detail, *, meta_outputs):
-    """The function around the graph prints: text is no memory of a device."""
-    default_graph().prints.append((list(tensors), template, summarize_size, tensor_detail))
+    """One text of constant parts and of tensors, which the engine prints when they are there."""
+    parts, rest = [], iter(tensors)
+    for text, field, *_ in string.Formatter().parse(template):
+        parts.append(text)
+        if field is not None:
+            parts += _shown(next(rest), tensor_detail)
+    token = "{}"
+    while token in "".join(part if isinstance(part, str) else "\0" for part in parts):
+        token = f"{{{token}}}"
+    text = ge.operator("StringFormat")(
+        [part for part in parts if not isinstance(part, str)], placeholder=token, summarize=summarize_size,
+        template="".join(part if isinstance(part, str) else token for part in parts),
+    )
+    printed = ge.operator("PrintV2")(text, output_stream="stdout")
+    ge_attr.Str("extend").merge_to(printed.attr["_kernel"])
+
+
+def _shown(tensor, in_detail):
+    """Texts, and tensors that are shown in them: sizes, too, where only runs know them."""
+    dtype = tensor.meta.dtype
+    if dtype.is_complex:
+        raise NotImplementedError("graphs of the engine print no complex tensors: print torch.view_as_real(x)")
+    values = tensor if dtype in _PRINTED else Cast(tensor, dst_type=DataType.DT_FLOAT)
+    if not in_detail:
+        return [values]
+    found = ["tensor(", values, ", shape=["]
+    for i, size in enumerate(tensor.symsize):
+        found += [", " if i else "", str(size) if isinstance(size, int) else default_graph().number(size)]
+    return [*found, f"], dtype={dtype})"]
 
 
 # ---- What only checks ----

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registers the backend ``hccl``, which is the one of ``npu`` unless a program names another."""
+import functools
+
+import torch
+from torch_npu import _C
+from torch_npu._errors import refused
+from torch_npu.distributed import _host_backends
+
+
+def _make(dist_backend_opts, pg_options):
+    """A group of ranks. Options of another class are those of another backend of the same group."""
+    group_class = _C._distributed_c10d.ProcessGroupHCCL
+    options = group_class.Options()
+    if isinstance(pg_options, group_class.Options):
+        options = pg_options
+    options.is_high_priority_stream = False
+    options._timeout = dist_backend_opts.timeout
+    options.global_ranks_in_group = dist_backend_opts.global_ranks_in_group
+    options.group_id = dist_backend_opts.group_id
+    return group_class(
+        dist_backend_opts.store, dist_backend_opts.group_rank, dist_backend_opts.group_size, options
+    )
+
+
+def _refuse_lccl(dist_backend_opts, pg_options):
+    raise refused(
+        NotImplementedError('the backend "lccl" is for the hardware alone; use "hccl", which has the same operators')
+    )
+
+
+def serving_npu(group):
+    """The backend that a process group has for ``npu``; None when it has none."""
+    try:
+        return group._get_backend(torch.device("npu"))
+    except RuntimeError:
+        return None
+
+
+def is_hccl(backend):
+    return isinstance(backend, _C._distributed_c10d.ProcessGroupHCCL)
+
+
+def _with_default_backends(make_group):
+    """``_new_process_group_helper`` of torch, for which an unnamed backend is hccl on npu and gloo on the CPU."""
+
+    @functools.wraps(make_group)
+    def new_process_group_helper(group_size, group_rank, global_ranks_in_group, backend, *args, **kwargs):
+        from torch.distributed.distributed_c10d import Backend
+
+        if backend is None or backend == Backend.UNDEFINED:
+            backend = "cpu:gloo,npu:hccl" if torch.distributed.is_gloo_available() else "hccl"
+        made = make_group(group_size, group_rank, global_ranks_in_group, backend, *args, **kwargs)
+        _host_backends.serve(made[0] if isinstance(made, tuple) else made)
+        return made
+
+    return new_process_group_helper
+
+
+def _with_sequence_number(original):
+    @functools.wraps(original)
+    def get_sequence_number(group):
+        backend = serving_npu(group)
+        return backend._get_sequence_number_for_group() if is_hccl(backend) else original(group)
+
+    return get_sequence_number
+
+
+def register():
+    """Once, when the package is imported, before any other backend for the device."""
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+
+    distributed_c10d.Backend.register_backend("hccl", _make, extended_api=True, devices=["npu"])
+    distributed_c10d.Backend.register_backend("lccl", _refuse_lccl, extended_api=True, devices=["npu"])
+    _host_backends.announce()
+    distributed_c10d._new_process_group_helper = _with_default_backends(distributed_c10d._new_process_group_helper)
+    group_class = distributed_c10d.ProcessGroup
+    group_class._get_sequence_number_for_group = _with_sequence_number(group_class._get_sequence_number_for_group)
+    from torch_npu.distributed import distributed_c10d as ours
+
+    dist.is_hccl_available = ours.is_hccl_available
+    dist.reinit_process_group = ours.reinit_process_group

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which inputs are worth a check before each run. The check reads them once, at the speed of memory; what it saves is
+// that they are brought into another order before they are used, and work that weights alone decide.
+#include <algorithm>
+#include <set>
+
+#include "compiler/checked_inputs.h"
+#include "compiler/operands.h"
+#include "compiler/passes/writes.h"
+#include "compiler/rewrite.h"
+#include "compiler/storage.h"
+
+namespace reprise::compiler {
+namespace {
+
+// Products of fewer rows read a weight as it is.
+constexpr int64_t kFewestRows = 16;
+// Of one weight of which no product is made: statistics, scales, biases.
+constexpr uint64_t kSmallBytes = 64 << 10;
+// Multiply-adds of all products of checked weights; below, a run takes less than the tasks around the check.
+constexpr int64_t kFewestProducts = 1 << 20;
+
+struct Product {
+  std::string_view type, weight;
+  bool is_convolution;
+};
+constexpr Product kProducts[] = {
+    {"Conv2D", "filter", true},     {"Conv2DFused", "filter", true}, {"DepthwiseConv2D", "filter", true},
+    {"Conv3D", "filter", true},     {"MatMul", "x2", false},         {"MatMulV2", "x2", false},
+    {"MatMulV3", "x2", false},      {"BatchMatMul", "x2", false},    {"BatchMatMulV2", "x2", false},
+    {"BatchMatMulV3", "x2", false},
+};
+
+class Choice {
+ public:
+  Choice(const Graph& graph, const CompileOptions& options, std::span<const uint32_t> asked)
+      : graph_(graph), writes_(graph), sources_(graph.nodes.size()) {
+    for (const uint32_t input : asked) {
+      if (input < graph.inputs.size() && MayStay(input, options)) asked_.insert(input);
+    }
+  }
+
+  std::vector<uint32_t> Run(uint64_t most_bytes) {
+    for (const uint32_t input : asked_) sources_[graph_.inputs[input]] = {input};
+    for (const NodeId id : TopologicalOrder(graph_)) Visit(id);
+    if (products_ < kFewestProducts) return {};
+    std::set<uint32_t> chosen;
+    for (const uint32_t input : useful_) Take(input, most_bytes, chosen);
+    if (chosen.empty()) return {};
+    for (const uint32_t input : asked_) {
+      if (BytesOf(input) <= kSmallBytes) Take(input, most_bytes, chosen);
+    }
+    return {chosen.begin(), chosen.end()};
+  }
+
+ private:
+  uint64_t BytesOf(uint32_t input) const {
+    return compiler::BytesOf(graph_.TensorOf({graph_.inputs[input], 0})).value_or(0);
+  }
+
+  // Nobody writes its memory while the graph runs.
+  bool MayStay(uint32_t input, const CompileOptions& options) const {
+    const Port port{graph_.inputs[input], 0};
+    const bool is_shared = std::ranges::any_of(options.shared_inputs, [&](const auto& p) { return p.first == input; });
+    return !is_shared && std::ranges::count(options.scratch_inputs, input) == 0 && !writes_.IsWritten(port) &&
+           graph_.at(port.node).type != "RefData" && BytesOf(input) > 0;
+  }
+
+  void Take(uint32_t input, uint64_t& room, std::set<uint32_t>& chosen) const {
+    const uint64_t bytes = BytesOf(input);
+    if (bytes > room || !chosen.insert(input).second) return;
+    room -= bytes;
+  }
+
+  // What a node makes of weights alone has these weights as its sources.
+  void Visit(NodeId id) {
+    const Node& node = graph_.at(id);
+    if (node.kind != NodeKind::kOperator) return;
+    bool is_of_weights = IsPure(graph_, id);
+    std::set<uint32_t> all;
+    for (const Input& input : node.inputs) {
+      if (!input.source.is_set()) continue;
+      const std::set<uint32_t>& own = sources_[input.source.node];
+      is_of_weights &= !own.empty() || graph_.at(input.source.node).kind == NodeKind::kConstant;
+      all.insert(own.begin(), own.end());
+    }
+    if (is_of_weights) {
+      sources_[id] = std::move(all);
+    } else if (!all.empty()) {
+      VisitProduct(id);
+    }
+  }
+
+  void VisitProduct(NodeId id) {
+    const Node& node = graph_.at(id);
+    const auto* const product =
+        std::ranges::find_if(kProducts, [&](const Product& known) { return known.type == node.type; });
+    if (product == std::end(kProducts) || node.op == nullptr) return;
+    StatusOr<Operands> operands = BindOperands(graph_, id);
+    if (!operands.ok()) return;
+    for (size_t o = 0; o < operands.value().size(); ++o) {
+      if (node.op->inputs[o].name != product->weight || operands.value()[o].size() != 1) continue;
+      const Port weight = node.inputs[operands.value()[o][0]].source;
+      const std::set<uint32_t>& own = sources_[weight.node];
+      const opdef::Shape& shape = graph_.TensorOf(weight).shape;
+      const opdef::Shape& result = graph_.TensorOf({id, 0}).shape;
+      if (own.empty() || !shape.is_static() || !result.is_static() || shape.rank() < 2 || result.rank() < 2) return;
+      const int64_t elements = shape.elements().number();
+      const int64_t columns = product->is_convolution ? shape[0].number() : result[result.rank() - 1].number();
+      const int64_t rows = product->is_convolution ? result.elements().number() / std::max<int64_t>(1, columns)
+                                                   : result[result.rank() - 2].number();
+      if (rows < kFewestRows) return;
+      useful_.insert(own.begin(), own.end());
+      products_ += elements > INT64_MAX / 2 / rows ? kFewestProducts : std::min(elements * rows, kFewestProducts);
+    }
+  }
+
+  const Graph& graph_;
+  const Writes writes_;
+  std::vector<std::set<uint32_t>> sources_;  ///< by node: the weights that it is made of, and of nothing else
+  std::set<uint32_t> asked_;
+  std::set<uint32_t> useful_;
+  int64_t products_ = 0;
+};
+
+}  // namespace
+
+std::vector<uint32_t> ChooseCheckedInputs(const Graph& graph, const CompileOptions& options,
+                                          std::span<const uint32_t> asked, uint64_t most_bytes) {
+  return asked.empty() ? std::vector<uint32_t>() : Choice(graph, options, asked).Run(most_bytes);
+}
+
+}  // namespace reprise::compiler

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/checked_inputs.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include "base/mutex.h"
+#include "compiler/rewrite.h"
+#include "compiler/run_check.h"
+#include "compiler/storage.h"
+#include "device/scheduler.h"
+#include "ops/digest.h"
+#include "runtime/stream.h"
+#include "runtime/tasks.h"
+
+namespace reprise::compiler {
+namespace {
+
+constexpr uint64_t kPieceBytes = 256 << 10;  // of a weight; small enough to share the work, and to end early
+constexpr uint64_t kShareBytes = 128 << 10;  // that are worth a thread
+// Runs between the change of a weight and the next look at whether weights stay the same.
+constexpr uint32_t kFewestRunsToLook = 8;
+constexpr uint32_t kMostRunsToLook = 4096;
+
+using Addresses = std::vector<const char*>;
+
+// Weights cut into pieces, and these into shares of threads.
+class Pieces {
+ public:
+  explicit Pieces(std::span<const uint64_t> bytes) {
+    uint64_t of_share = kShareBytes;
+    for (uint32_t weight = 0; weight < bytes.size(); ++weight) {
+      for (uint64_t at = 0; at < bytes[weight]; at += kPieceBytes) {
+        if (of_share >= kShareBytes) {
+          shares_.push_back(pieces_.size());
+          of_share = 0;
+        }
+        pieces_.push_back({weight, at, std::min(kPieceBytes, bytes[weight] - at)});
+        of_share += pieces_.back().bytes;
+      }
+    }
+    shares_.push_back(pieces_.size());
+  }
+
+  size_t size() const { return pieces_.size(); }
+
+  // visit(piece, digest) on any thread, until it returns false, which ends its share. Without a scheduler on this one.
+  template <class Visit>
+  void ForEach(device::Scheduler* scheduler, const Addresses& addresses, Visit& visit) const {
+    struct Work {
+      const Pieces& pieces;
+      const Addresses& addresses;
+      Visit& visit;
+    } work{*this, addresses, visit};
+    constexpr auto kBody = [](void* arg, int64_t first, int64_t last) {
+      const Work& all = *static_cast<const Work*>(arg);
+      const size_t end = all.pieces.shares_[static_cast<size_t>(last)];
+      for (size_t i = all.pieces.shares_[static_cast<size_t>(first)]; i < end; ++i) {
+        const Piece& piece = all.pieces.pieces_[i];
+        if (!all.visit(i, ops::DigestOf(all.addresses[piece.weight] + piece.at, piece.bytes))) return;
+      }
+    };
+    const int64_t shares = static_cast<int64_t>(shares_.size()) - 1;
+    if (scheduler == nullptr) return kBody(&work, 0, shares);
+    scheduler->ParallelFor(shares, 1, kBody, &work);
+  }
+
+ private:
+  struct Piece {
+    uint32_t weight;
+    uint64_t at;
+    uint64_t bytes;
+  };
+  std::vector<Piece> pieces_;
+  std::vector<size_t> shares_;  ///< the first piece of each, and the end
+};
+
+// What runs count; read by anybody.
+struct Counts {
+  std::atomic<uint64_t> preparations{0};
+  std::atomic<uint64_t> prepared{0};
+  std::atomic<uint64_t> general{0};
+};
+
+// The graph with weights compiled in, and what they were.
+struct Prepared {
+  std::shared_ptr<Executable> executable;
+  std::vector<kernels::Digest> digests;       ///< by piece
+  mutable std::atomic<bool> is_stale{false};  ///< a run found other weights
+};
+
+// One look at the weights before a run.
+struct Check final : RunCondition {
+  std::shared_ptr<const Pieces> pieces;
+  std::shared_ptr<const Prepared> prepared;  ///< lives as long as runs that may go through it
+  std::shared_ptr<Counts> counts;
+  Addresses addresses;
+
+  void Look(device::Scheduler& scheduler) {
+    std::atomic<bool> is_same{true};
+    const auto visit = [&](size_t piece, const kernels::Digest& digest) {
+      if (digest != prepared->digests[piece]) is_same.store(false, std::memory_order_relaxed);
+      return is_same.load(std::memory_order_relaxed);
+    };
+    pieces->ForEach(&scheduler, addresses, visit);
+    const bool found = is_same.load(std::memory_order_relaxed);
+    ++(found ? counts->prepared : counts->general);
+    if (!found) prepared->is_stale.store(true, std::memory_order_relaxed);
+    holds.store(found, std::memory_order_release);
+  }
+};
+
+// Looks at weights that have changed: whether they stay the same from one look to the next.
+struct Observation {
+  std::vector<kernels::Digest> digests;  ///< of the last look; looks come one after another
+  std::atomic<uint32_t> looks{0};
+  std::atomic<bool> is_same{false};
+  Mutex mutex;
+
+  void Look(device::Scheduler& scheduler, const Pieces& pieces, const Addresses& addresses) {
+    std::vector<kernels::Digest> found(pieces.size());
+    const auto visit = [&](size_t piece, const kernels::Digest& digest) {
+      found[piece] = digest;
+      return true;
+    };
+    pieces.ForEach(&scheduler, addresses, visit);
+    MutexLock lock(mutex);
+    is_same.store(found == digests, std::memory_order_release);
+    digests = std::move(found);
+    looks.fetch_add(1, std::memory_order_release);
+  }
+};
+
+class CheckedExecutable final : public Executable {
+ public:
+  CheckedExecutable(std::shared_ptr<Executable> general, Graph source, const CompileOptions& options,
+                    std::vector<uint32_t> inputs, uint64_t most_bytes)
+      : general_(std::move(general)),
+        inputs_(std::move(inputs)),
+        most_bytes_(most_bytes),
+        source_(std::move(source)),
+        options_(options) {
+    options_.drops_constants = true;
+    options_.passes.on_stage = nullptr;  // dumps show the graph that the program compiled
+    std::vector<uint64_t> bytes;
+    for (const uint32_t input : inputs_) {
+      known_.push_back(KnownTensor::Of(general_->graph().TensorOf({general_->graph().inputs[input], 0})));
+      bytes.push_back(known_.back().bytes);
+    }
+    pieces_ = std::make_shared<const Pieces>(bytes);
+  }
+
+  bool is_static() const override { return true; }
+  const MemoryNeeds& needs() const override { return general_->needs(); }
+  const Graph& graph() const override { return general_->graph(); }
+  const PassRecords& pass_records() const override { return general_->pass_records(); }
+  std::span<const Tensor> results() const override { return general_->results(); }
+  std::span<const std::pair<uint32_t, uint32_t>> shared() const override { return general_->shared(); }
+  std::span<const LogicalStream> logical_streams() const override { return general_->logical_streams(); }
+  size_t events() const override { return general_->events(); }
+  std::vector<PlannedBlock> memory_plan() const override { return general_->memory_plan(); }
+  Status SetConstants(void* base, uint64_t bytes) override { return general_->SetConstants(base, bytes); }
+  Status SetFeatures(void* base, uint64_t bytes) override { return general_->SetFeatures(base, bytes); }
+  Status SetFixedFeatures(void* base, uint64_t bytes) override { return general_->SetFixedFeatures(base, bytes); }
+
+  Status Run(runtime::Stream& stream, const RunRequest& request) override {
+    if (request.condition != nullptr || !HasWeights(request)) return general_->Run(stream, request);
+    std::shared_ptr<const Prepared> prepared;
+    {
+      MutexLock lock(mutex_);
+      REPRISE_RETURN_IF_ERROR(Advance(stream, request));
+      prepared = prepared_;
+    }
+    if (prepared == nullptr) return general_->Run(stream, request);
+    auto check = std::make_shared<Check>();
+    check->pieces = pieces_;
+    check->prepared = prepared;
+    check->counts = counts_;
+    check->addresses = AddressesOf(request);
+    REPRISE_RETURN_IF_ERROR(
+        runtime::SubmitClosure(stream, "check of inputs", [check](device::RunContext& context) -> Status {
+          check->Look(context.scheduler());
+          return {};
+        }));
+    RunRequest conditional = request;
+    conditional.condition = check;
+    conditional.runs_if = true;
+    if (!prepared->executable->Run(stream, conditional).ok()) {
+      GiveUp();  // there is no memory for it: the graph runs without it
+      return general_->Run(stream, request);
+    }
+    conditional.runs_if = false;
+    return general_->Run(stream, conditional);
+  }
+
+  CheckedRuns counts() const { return {counts_->preparations, counts_->prepared, counts_->general}; }
+
+ private:
+  // Whether the request has the weights on the device, as the graph takes them. Where not, the graph has the word.
+  bool HasWeights(const RunRequest& request) const {
+    if (request.inputs.size() != general_->graph().inputs.size()) return false;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const RunTensor& given = request.inputs[inputs_[i]];
+      if (given.on_host || given.data == nullptr || !known_[i].Fits(given)) return false;
+    }
+    return true;
+  }
+
+  Addresses AddressesOf(const RunRequest& request) const {
+    Addresses addresses;
+    for (const uint32_t input : inputs_) addresses.push_back(static_cast<const char*>(request.inputs[input].data));
+    return addresses;
+  }
+
+  void GiveUp() {
+    MutexLock lock(mutex_);
+    prepared_ = nullptr;
+    is_given_up_ = true;
+  }
+
+  // Drops what is stale, looks whether weights stay the same, prepares when they do.
+  Status Advance(runtime::Stream& stream, const RunRequest& request) REPRISE_REQUIRES(mutex_) {
+    if (prepared_ != nullptr && prepared_->is_stale.load(std::memory_order_relaxed)) {
+      prepared_ = nullptr;
+      observation_ = std::make_shared<Observation>();
+      Postpone();
+    }
+    if (prepared_ != nullptr || is_given_up_ || stream.sink() != nullptr || !stream.CheckNotInside().ok()) return {};
+    if (runs_to_look_ > 0) {
+      --runs_to_look_;
+      return {};
+    }
+    if (observation_ == nullptr || observation_->is_same.load(std::memory_order_acquire)) {
+      return Prepare(stream, request);
+    }
+    if (observation_->looks.load(std::memory_order_acquire) > 1) Postpone();
+    runs_to_look_ = std::max(runs_to_look_, kFewestRunsToLook);
+    return runtime::SubmitClosure(stream, "look at inputs",
+                                  [observation = observation_, pieces = pieces_,
+                                   addresses = AddressesOf(request)](device::RunContext& context) -> Status {
+                                    observation->Look(context.scheduler(), *pieces, addresses);
+                                    return {};
+                                  });
+  }
+
+  void Postpone() REPRISE_REQUIRES(mutex_) {
+    interval_ = std::min(std::max(interval_ * 2, kFewestRunsToLook), kMostRunsToLook);
+    runs_to_look_ = interval_;
+  }
+
+  Status Prepare(runtime::Stream& stream, const RunRequest& request) REPRISE_REQUIRES(mutex_) {
+    REPRISE_RETURN_IF_ERROR(stream.Synchronize(runtime::DeadlineAfterMs(-1)));
+    auto prepared = std::make_shared<Prepared>();
+    auto made = Executable::Compile(WithValues(request, prepared->digests), options_);
+    if (made.ok() && (*made)->is_static()) {
+      prepared->executable = std::move(made).value();
+      const MemoryNeeds& needs = prepared->executable->needs();
+      if (needs.constants + needs.features <= AddedBytes()) {
+        prepared_ = std::move(prepared);
+        ++counts_->preparations;
+        return {};
+      }
+    }
+    is_given_up_ = true;
+    return {};
+  }
+
+  // Packed weights may have as many bytes as the weights, and half as many once more.
+  uint64_t AddedBytes() const {
+    const uint64_t own = general_->needs().constants + general_->needs().features;
+    return own > UINT64_MAX - 2 * most_bytes_ ? UINT64_MAX : own + 2 * most_bytes_;
+  }
+
+  // The graph with the weights of the request as constants, and their digests.
+  Graph WithValues(const RunRequest& request, std::vector<kernels::Digest>& digests) const REPRISE_REQUIRES(mutex_) {
+    Graph graph = source_;
+    Rewriter rewriter(graph);
+    Addresses copies;
+    std::vector<std::shared_ptr<const Constant>> values;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      auto value = std::make_shared<Constant>();
+      value->dtype = known_[i].dtype;
+      value->shape = known_[i].shape;
+      value->bytes.assign(static_cast<const char*>(request.inputs[inputs_[i]].data), known_[i].bytes);
+      copies.push_back(value->bytes.data());
+      PutConstant(rewriter, graph.inputs[inputs_[i]], value);
+      values.push_back(std::move(value));
+    }
+    digests.resize(pieces_->size());
+    const auto visit = [&](size_t piece, const kernels::Digest& digest) {
+      digests[piece] = digest;
+      return true;
+    };
+    // Of the copies, which nobody changes.
+    pieces_->ForEach(nullptr, copies, visit);
+    return graph;
+  }
+
+  // Whoever reads the input reads the constant; a result that is the input stays it.
+  static void PutConstant(Rewriter& rewriter, NodeId input, std::shared_ptr<const Constant> value) {
+    const std::vector<Use> uses = rewriter.UsesOf({input, 0});
+    const NodeId constant = rewriter.AddConstant(rewriter.graph().at(input).name + "_value", std::move(value));
+    for (const Use& use : uses) {
+      if (!use.is_result()) rewriter.Set(use, {constant, 0});
+    }
+  }
+
+  const std::shared_ptr<Executable> general_;
+  const std::vector<uint32_t> inputs_;
+  const uint64_t most_bytes_;
+  std::vector<KnownTensor> known_;  ///< of inputs_
+  std::shared_ptr<const Pieces> pieces_;
+  const std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
+  Mutex mutex_;
+  const Graph source_;
+  CompileOptions options_;
+  std::shared_ptr<const Prepared> prepared_ REPRISE_GUARDED_BY(mutex_);
+  std::shared_ptr<Observation> observation_ REPRISE_GUARDED_BY(mutex_);  ///< since weights have changed
+  uint32_t interval_ REPRISE_GUARDED_BY(mutex_) = 0;
+  uint32_t runs_to_look_ REPRISE_GUARDED_BY(mutex_) = 0;
+  bool is_given_up_ REPRISE_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+std::shared_ptr<Executable> CheckInputs(std::shared_ptr<Executable> general, Graph source,
+                                        const CompileOptions& options, std::vector<uint32_t> inputs,
+                                        uint64_t most_bytes) {
+  if (inputs.empty() || !general->is_static()) return general;
+  return std::make_shared<CheckedExecutable>(std::move(general), std::move(source), options, std::move(inputs),
+                                             most_bytes);
+}
+
+std::optional<CheckedRuns> CheckedRunsOf(const Executable& executable) {
+  const auto* const checked = dynamic_cast<const CheckedExecutable*>(&executable);
+  return checked != nullptr ? std::optional(checked->counts()) : std::nullopt;
+}
+
+}  // namespace reprise::compiler

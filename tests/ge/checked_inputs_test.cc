@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Weights that are inputs: what a compilation makes of them is used while they stay as they are, and never longer.
+#include "compiler/checked_inputs.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "engine_fixture.h"
+#include "kernels/digest.h"
+
+namespace reprise::engine {
+namespace {
+
+constexpr int64_t kRows = 64;
+constexpr int64_t kWidth = 128;
+
+constexpr const char* kProductText = R"(graph product
+x = Data() : float32 [64, 128]
+w = Data() : float32 [128, 128]
+b = Data() : float32 [128]
+t = MatMulV2(x, w)
+y = Add(t, b)
+return y
+)";
+
+// A convolution with a batch norm behind it: 8 pictures, so that the layout is worth changing.
+constexpr const char* kNormText = R"(graph norm
+x = Data() : float32 [1, 16, 24, 24]
+f = Data() : float32 [32, 16, 3, 3]
+mean = Data() : float32 [32]
+variance = Data() : float32 [32]
+scale = Data() : float32 [32]
+offset = Data() : float32 [32]
+c = Conv2D(x = x, filter = f) {strides = [1, 1, 1, 1], pads = [1, 1, 1, 1], dilations = [1, 1, 1, 1], data_format = "NCHW"}
+n = BNInfer(x = c, scale = scale, offset = offset, mean = mean, variance = variance) {epsilon = 1e-05}
+y = Relu(n)
+return y
+)";
+
+class CheckedInputs : public EngineTest {
+ protected:
+  void Load(const char* text, const char* weights, const OptionMap& options = {}) {
+    AddCompiled(1, text, options);
+    ASSERT_EQ(Text(session_->LoadGraph(1, {{"reprise.checkedInputIndexes", weights}}, stream_)), "");
+  }
+  // The weights are a number; the elements of x are 1.
+  void MakeProduct(float weight) {
+    inputs_ = {OnDevice(std::vector<float>(kRows * kWidth, 1), {kRows, kWidth}),
+               OnDevice(std::vector<float>(kWidth * kWidth, weight), {kWidth, kWidth}),
+               OnDevice(std::vector<float>(kWidth, 0.5F), {kWidth})};
+  }
+  std::vector<float> Execute() {
+    std::vector<OutputTensor> outputs;
+    EXPECT_EQ(Text(session_->Execute(1, stream_, inputs_, outputs)), "");
+    Sync();
+    return outputs.empty() ? std::vector<float>() : Floats(outputs[0].data, outputs[0].bytes);
+  }
+  void ExpectProduct(float weight) {
+    const std::vector<float> result = Execute();
+    ASSERT_EQ(result.size(), static_cast<size_t>(kRows * kWidth));
+    for (const float element : result) ASSERT_EQ(element, kWidth * weight + 0.5F);
+  }
+  compiler::CheckedRuns Counts() {
+    const auto found = (*session_->Compiled(1))->checked_runs();
+    return found.value_or(compiler::CheckedRuns());
+  }
+
+  std::vector<InputTensor> inputs_;
+};
+
+TEST_F(CheckedInputs, AreCompiledInOnceAndUsedWhereverTheyLie) {
+  Load(kProductText, "1;2");
+  MakeProduct(2);
+  for (int run = 0; run < 3; ++run) ExpectProduct(2);
+  MakeProduct(2);  // the same values at another place
+  ExpectProduct(2);
+  EXPECT_EQ(Counts().preparations, 1U);
+  EXPECT_EQ(Counts().prepared, 4U);
+  EXPECT_EQ(Counts().general, 0U);
+}
+
+TEST_F(CheckedInputs, EveryWayToChangeThemIsSeen) {
+  const std::vector<float> threes(kWidth * kWidth, 3);
+  const std::vector<std::pair<const char*, std::function<void(InputTensor&)>>> ways = {
+      {"by the host", [&](InputTensor& w) { std::memcpy(w.data, threes.data(), w.bytes); }},
+      {"by a copy",
+       [&](InputTensor& w) {
+         ASSERT_EQ(aclrtMemcpy(w.data, w.bytes, threes.data(), w.bytes, ACL_MEMCPY_HOST_TO_DEVICE), ACL_SUCCESS);
+       }},
+      {"by a copy that is queued and not waited for",
+       [&](InputTensor& w) {
+         void* const source = Block(w.bytes);
+         std::memcpy(source, threes.data(), w.bytes);
+         ASSERT_EQ(aclrtMemcpyAsync(w.data, w.bytes, source, w.bytes, ACL_MEMCPY_DEVICE_TO_DEVICE, stream_),
+                   ACL_SUCCESS);
+       }},
+      {"by another tensor",
+       [&](InputTensor& w) {
+         w = OnDevice(threes, {kWidth, kWidth});
+       }},
+  };
+  for (const auto& [name, change] : ways) {
+    SCOPED_TRACE(name);
+    Load(kProductText, "1;2");
+    MakeProduct(1);
+    ExpectProduct(1);
+    change(inputs_[1]);
+    ExpectProduct(3);
+    EXPECT_EQ(Counts().prepared, 1U);
+    EXPECT_EQ(Counts().general, 1U);
+    ASSERT_EQ(session_->RemoveGraph(1).code(), 0);
+  }
+}
+
+TEST_F(CheckedInputs, OneBitIsEnough) {
+  Load(kProductText, "1;2");
+  MakeProduct(1);
+  ExpectProduct(1);
+  float* const last = static_cast<float*>(inputs_[1].data) + kWidth * kWidth - 1;
+  *last = std::nextafter(1.0F, 2.0F);
+  (void)Execute();
+  EXPECT_EQ(Counts().general, 1U);
+}
+
+TEST_F(CheckedInputs, ArePreparedAgainWhenTheyStayTheSame) {
+  Load(kProductText, "1;2");
+  MakeProduct(1);
+  ExpectProduct(1);
+  MakeProduct(2);
+  for (int run = 0; run < 40; ++run) ExpectProduct(2);
+  EXPECT_EQ(Counts().preparations, 2U);
+  const uint64_t general = Counts().general;
+  ExpectProduct(2);
+  EXPECT_EQ(Counts().general, general);
+}
+
+TEST_F(CheckedInputs, WeightsThatAlwaysChangeAreNotPreparedAgain) {
+  Load(kProductText, "1;2");
+  for (int run = 0; run < 100; ++run) {
+    MakeProduct(static_cast<float>(run));
+    ExpectProduct(static_cast<float>(run));
+    for (void* block : std::exchange(blocks_, {})) aclrtFree(block);
+  }
+  EXPECT_EQ(Counts().preparations, 1U);
+  EXPECT_EQ(Counts().general, 1U);
+}
+
+TEST_F(CheckedInputs, CapturedRunsLookAtEachReplay) {
+  Load(kProductText, "1;2");
+  MakeProduct(1);
+  ExpectProduct(1);
+  std::vector<OutputTensor> outputs(1);
+  outputs[0].data = Block(kRows * kWidth * 4);
+  outputs[0].bytes = kRows * kWidth * 4;
+  ASSERT_EQ(aclmdlRICaptureBegin(stream_, ACL_MODEL_RI_CAPTURE_MODE_RELAXED), ACL_SUCCESS);
+  EXPECT_EQ(Text(session_->Execute(1, stream_, inputs_, outputs)), "");
+  aclmdlRI graph = nullptr;
+  ASSERT_EQ(aclmdlRICaptureEnd(stream_, &graph), ACL_SUCCESS);
+  for (const float weight : {1.0F, 5.0F, 1.0F}) {
+    const std::vector<float> values(kWidth * kWidth, weight);
+    std::memcpy(inputs_[1].data, values.data(), inputs_[1].bytes);
+    ASSERT_EQ(aclmdlRIExecuteAsync(graph, stream_), ACL_SUCCESS);
+    Sync();
+    EXPECT_EQ(Floats(outputs[0].data, 4)[0], kWidth * weight + 0.5F);
+  }
+  EXPECT_EQ(Counts().prepared, 3U);
+  EXPECT_EQ(Counts().general, 1U);
+  // What is stale is dropped by the next run, and still there for the captured one.
+  ExpectProduct(1);
+  ASSERT_EQ(aclmdlRIExecuteAsync(graph, stream_), ACL_SUCCESS);
+  Sync();
+  EXPECT_EQ(Floats(outputs[0].data, 4)[0], kWidth + 0.5F);
+  ASSERT_EQ(aclmdlRIDestroy(graph), ACL_SUCCESS);
+}
+
+TEST_F(CheckedInputs, ResultsInTheMemoryOfAnInputAreWrittenOnce) {
+  Load(kProductText, "1;2");
+  MakeProduct(1);
+  ExpectProduct(1);
+  std::vector<OutputTensor> outputs(1);
+  outputs[0].data = inputs_[0].data;
+  outputs[0].bytes = kRows * kWidth * 4;
+  EXPECT_EQ(Text(session_->Execute(1, stream_, inputs_, outputs)), "");
+  Sync();
+  const std::vector<float> result = Floats(outputs[0].data, outputs[0].bytes);
+  EXPECT_EQ(result, std::vector<float>(kRows * kWidth, kWidth + 0.5F));
+}
+
+TEST_F(CheckedInputs, NormsAreFoldedIntoConvolutions) {
+  Load(kNormText, "1;2;3;4;5");
+  const auto ramp = [](size_t count, float step) {
+    std::vector<float> values(count);
+    for (size_t i = 0; i < count; ++i) values[i] = step * static_cast<float>(i % 13) - 2 * step;
+    return values;
+  };
+  inputs_ = {OnDevice(ramp(16 * 24 * 24, 0.1F), {1, 16, 24, 24}),
+             OnDevice(ramp(32 * 16 * 9, 0.05F), {32, 16, 3, 3}),
+             OnDevice(ramp(32, 0.2F), {32}),
+             OnDevice(std::vector<float>(32, 2), {32}),
+             OnDevice(ramp(32, 0.3F), {32}),
+             OnDevice(ramp(32, 0.4F), {32})};
+  const std::vector<float> first = Execute();
+  EXPECT_EQ(Counts().prepared, 1U);
+  // The statistics change: the same numbers as from the graph that reads them.
+  const std::vector<float> variance(32, 7);
+  std::memcpy(inputs_[3].data, variance.data(), inputs_[3].bytes);
+  const std::vector<float> second = Execute();
+  EXPECT_EQ(Counts().general, 1U);
+  for (size_t i = 0; i < first.size(); i += 97) {
+    const float offset = ramp(32, 0.4F)[i / (24 * 24)];
+    const float scaled = (first[i] - offset) * std::sqrt((2 + 1e-5F) / (7 + 1e-5F)) + offset;
+    if (first[i] > 0 && second[i] > 0) EXPECT_NEAR(second[i], scaled, 1e-3) << i;
+  }
+}
+
+TEST_F(CheckedInputs, FrozenInputsAreCheckedToo) {
+  AddCompiled(1, kProductText);
+  ASSERT_EQ(Text(session_->LoadGraph(1, {{"ge.exec.frozenInputIndexes", "1"}}, stream_)), "");
+  MakeProduct(1);
+  ExpectProduct(1);
+  EXPECT_EQ(Counts().prepared, 1U);
+  const std::vector<float> twos(kWidth * kWidth, 2);
+  std::memcpy(inputs_[1].data, twos.data(), inputs_[1].bytes);
+  ExpectProduct(2);
+  inputs_[1] = OnDevice(std::vector<float>(kWidth * kWidth, 9), {kWidth, kWidth});  // the address stays the first one
+  ExpectProduct(2);
+}
+
+TEST_F(CheckedInputs, OnlyWhatIsWorthItIsChecked) {
+  const auto chosen = [&](const std::string& text, std::vector<uint32_t> asked, uint64_t most_bytes) {
+    auto graph = Parse(text);
+    opdef::Facts facts;
+    EXPECT_TRUE(compiler::InferShapes(*graph, facts).ok());
+    return compiler::ChooseCheckedInputs(*graph, {}, asked, most_bytes);
+  };
+  using Chosen = std::vector<uint32_t>;
+  EXPECT_EQ(chosen(kProductText, {0, 1, 2}, 1 << 20), (Chosen{1, 2})) << "x is no weight of a product";
+  EXPECT_EQ(chosen(kProductText, {2}, 1 << 20), Chosen()) << "a bias alone";
+  EXPECT_EQ(chosen(kProductText, {1, 2}, 1 << 15), Chosen()) << "more bytes than are allowed";
+  std::string few = kProductText;
+  few.replace(few.find("[64, 128]"), 9, "[8, 128]");
+  EXPECT_EQ(chosen(few, {1, 2}, 1 << 20), Chosen()) << "few rows";
+  const std::string turned = R"(graph turned
+x = Data() : float32 [64, 128]
+w = Data() : float32 [128, 128]
+p = Const() : int64 [2] = 1, 0
+t = Transpose(w, p)
+y = MatMulV2(x, t)
+return y
+)";
+  EXPECT_EQ(chosen(turned, {1}, 1 << 20), Chosen{1}) << "through a transpose";
+  const std::string written = R"(graph written
+x = Data() : float32 [64, 128]
+w = Data() : float32 [128, 128]
+n = Data() : float32 [128, 128]
+a = Assign(w, n)
+y = MatMulV2(x, a)
+return y
+)";
+  EXPECT_EQ(chosen(written, {1, 2}, 1 << 20), Chosen()) << "the graph writes it";
+}
+
+TEST_F(CheckedInputs, OptionsSwitchThemOff) {
+  Load(kProductText, "1;2", {{"reprise.preparedInputBytes", "0"}});
+  MakeProduct(1);
+  ExpectProduct(1);
+  EXPECT_FALSE((*session_->Compiled(1))->checked_runs().has_value());
+  AddCompiled(2, kProductText);
+  EXPECT_NE(session_->LoadGraph(2, {{"reprise.checkedInputIndexes", "3"}}, stream_).code(), 0);
+  EXPECT_NE(session_->LoadGraph(2, {{"reprise.checkedInputIndexes", "x"}}, stream_).code(), 0);
+}
+
+TEST(Digest, SeesEveryChange) {
+  std::vector<char> bytes(64 * 40 + 13);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 37);
+  const kernels::Digest whole = kernels::DigestOf(bytes.data(), bytes.size());
+  EXPECT_EQ(whole, kernels::DigestOf(std::vector<char>(bytes).data(), bytes.size()));
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    for (const int bit : {0, 7}) {
+      bytes[i] = static_cast<char>(bytes[i] ^ (1 << bit));
+      EXPECT_FALSE(kernels::DigestOf(bytes.data(), bytes.size()) == whole) << i;
+      bytes[i] = static_cast<char>(bytes[i] ^ (1 << bit));
+    }
+  }
+  EXPECT_FALSE(kernels::DigestOf(bytes.data(), bytes.size() - 1) == whole);
+  const std::vector<char> zeros(4096);
+  EXPECT_FALSE(kernels::DigestOf(zeros.data(), 64) == kernels::DigestOf(zeros.data(), 128));
+  std::vector<char> swapped = bytes;
+  std::swap_ranges(swapped.begin(), swapped.begin() + 64, swapped.begin() + 640);
+  EXPECT_FALSE(kernels::DigestOf(swapped.data(), swapped.size()) == whole) << "the order of lines counts";
+}
+
+}  // namespace
+}  // namespace reprise::engine

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole models, small ones without other packages, and PyTorch's table of operators in the full form; tests/models has
+those of other people's packages."""
+import copy
+import os
+import pathlib
+import subprocess
+import sys
+
+import acl_support
+import pytest
+import small_models
+import torch
+from support_ge import equal
+
+FULL = os.environ.get("REPRISE_TEST_FORM") == "full"
+HERE = pathlib.Path(__file__).resolve().parent
+PARTS = 8
+
+
+def _npu(tensors):
+    return [each.npu() for each in tensors]
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "npugraph_ex"])
+@pytest.mark.parametrize("name", small_models.MODELS if FULL else ["decoder"])
+def test_a_model_with_batches_that_change(name, mode):
+    make, inputs = small_models.MODELS[name]
+    model = make().eval().npu()
+    step = acl_support.compiled(model, dynamic=None, mode=mode)
+    with torch.no_grad():
+        for batch in (2, 3, 2):
+            given = _npu(inputs(batch))
+            for each in given:
+                torch._dynamo.maybe_mark_dynamic(each, 0)
+            equal(step(*given), model(*given))
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "npugraph_ex"])
+@pytest.mark.parametrize("name", small_models.MODELS if FULL else ["mobilenet"])
+def test_a_model_that_trains(name, mode):
+    make, inputs = small_models.MODELS[name]
+    model = make().train().npu()
+    other = copy.deepcopy(model)
+    given = _npu(inputs(3))
+    losses = []
+    for one, call in ((model, acl_support.compiled(model, mode=mode)), (other, other)):
+        optimizer = torch.optim.SGD(one.parameters(), lr=1e-2)
+        losses.append([])
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = small_models.loss_of(call(*given))
+            loss.backward()
+            optimizer.step()
+            losses[-1].append(loss.item())
+    torch.testing.assert_close(*losses, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.skipif(not FULL, reason="many minutes: REPRISE_TEST_FORM=full")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_operators_of_the_table(part):
+    """In an interpreter of its own, since it forks, which a process that has used the device must not."""
+    done = subprocess.run([sys.executable, str(HERE / "compiled_table.py"), "--part", f"{part}/{PARTS}"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
