@@ -110,7 +110,7 @@ LAYERS = {
     "facade/ascend_protobuf": Layer("libascend_protobuf.so: there to be found by the loader"),
     "facade/atb": Layer("libatb.so: operations of the transformer library", ("base", "kernels", "runtime", "ops"), ("acl", "atb")),
     "facade/ascend_hal": Layer("libascend_hal.so: what profilers ask of a driver", ("base", "runtime")),
-    "python/csrc": Layer("torch_npu._C: the PyTorch layer, over the public interfaces alone; torchair/: graphs of the engine", (), ("reprise", "acl", "ge", "graph", "exe_graph")),
+    "python/csrc": Layer("torch_npu._C: the PyTorch layer, over the public interfaces alone; torchair/: graphs of the engine", (), ("reprise", "acl", "hccl", "ge", "graph", "exe_graph")),
 }
 
 
@@ -125,8 +125,8 @@ THIRD_PARTY = (
     ThirdParty(r"hwy/", r"src/kernels/simd/", "Highway: src/kernels/simd"),
     ThirdParty(
         r"nlohmann/",
-        r"facade/acl/(init|dump)\.cc|src/collective/rank_table\.cc|src/engine/json_files\.cc|src/compiler/(inference_rule|passes/switches|tuning_bank)\.cc|tests/|.*_test\.cc",
-        "nlohmann JSON: facade/acl/init.cc, dump.cc, src/collective/rank_table.cc, src/engine/json_files.cc, src/compiler/inference_rule.cc, passes/switches.cc, tuning_bank.cc and tests",
+        r"facade/acl/(init|dump)\.cc|src/collective/(address|rank_table)\.cc|src/engine/json_files\.cc|src/compiler/(inference_rule|passes/switches|tuning_bank)\.cc|tests/|.*_test\.cc",
+        "nlohmann JSON: facade/acl/init.cc, dump.cc, src/collective/address.cc, rank_table.cc, src/engine/json_files.cc, src/compiler/inference_rule.cc, passes/switches.cc, tuning_bank.cc and tests",
     ),
     ThirdParty(r"gtest/|gmock/", r"tests/|.*_test\.cc|src/kernels/test_tensor\.h", "GoogleTest: tests"),
     ThirdParty(r"(ATen|c10|torch|pybind11)/|Python\.h|structmember\.h", r"python/csrc/", "PyTorch and Python: python/csrc"),
@@ -180,7 +180,7 @@ MAY_BE_HEAVY = {
 }
 
 # Headers of the system that are not standard C++; everything else with a dot or a slash is a third party.
-SYSTEM = re.compile(r"(sys|linux)/\w+\.h|(dirent|dlfcn|elf|execinfo|link|pthread|poll|sched|signal|spawn|stddef|stdint|strings|unistd)\.h|arpa/inet\.h|cxxabi\.h|fcntl\.h")
+SYSTEM = re.compile(r"(sys|linux)/\w+\.h|(dirent|dlfcn|elf|execinfo|ifaddrs|link|pthread|poll|sched|signal|spawn|stddef|stdint|strings|unistd)\.h|(arpa/inet|net/if|netinet/(in|tcp))\.h|cxxabi\.h|fcntl\.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
 # Files that only generated or table text includes.
 SUFFIXES = {".h", ".cc", ".cpp", ".c", ".def"}

@@ -309,7 +309,7 @@ def test_TA_162_copies_to_itself():
     torch.testing.assert_close(x, y)
 
 
-# ---- cat ----
+# ---- Cat ----
 
 
 def _cat(dim=0, swapped=False, second=aten.mul.Tensor, shared=False, shapes=((2, 3), (4, 3))):

@@ -182,7 +182,7 @@ def _replace_norm(graph, norm, nodes, target, more, arguments, results):
     return True
 
 
-# ---- bmm and transposes around it ----
+# ---- Bmm and transposes around it ----
 
 
 def _swaps_first_two(node):

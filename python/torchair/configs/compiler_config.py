@@ -19,7 +19,7 @@ from torchair.configs._options import (
     Word,
 )
 
-# ---- debug ----
+# ---- Debug ----
 
 
 class GraphDumpConfig(Group):
@@ -57,7 +57,7 @@ class DebugConfig(Group):
     }
 
 
-# ---- tuning, export, dumps, fusion ----
+# ---- Tuning, export, dumps, fusion ----
 
 
 class AoeConfig(Group):
@@ -123,7 +123,7 @@ class FusionConfig(Group):
     OPTIONS = {"fusion_switch_file": File(glob="ge.fusionSwitchFile", only_if_set=True)}
 
 
-# ---- experimental, inference, engine, capture ----
+# ---- Experimental, inference, engine, capture ----
 
 
 class AclGraphExperimentalConfig(Group):
@@ -184,7 +184,7 @@ class AclGraphConfig(Group):
     OPTIONS = {"use_custom_pool": Pool()}
 
 
-# ---- the whole ----
+# ---- The whole ----
 
 # An option of the backend "npugraph_ex" and the one that it sets; "!": the opposite.
 NPUGRAPH_EX_OPTIONS = {
