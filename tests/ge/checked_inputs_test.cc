@@ -210,7 +210,9 @@ TEST_F(CheckedInputs, NormsAreFoldedIntoConvolutions) {
   for (size_t i = 0; i < first.size(); i += 97) {
     const float offset = ramp(32, 0.4F)[i / (24 * 24)];
     const float scaled = (first[i] - offset) * std::sqrt((2 + 1e-5F) / (7 + 1e-5F)) + offset;
-    if (first[i] > 0 && second[i] > 0) EXPECT_NEAR(second[i], scaled, 1e-3) << i;
+    if (first[i] > 0 && second[i] > 0) {
+      EXPECT_NEAR(second[i], scaled, 1e-3) << i;
+    }
   }
 }
 
