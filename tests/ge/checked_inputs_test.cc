@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "engine_fixture.h"
-#include "kernels/digest.h"
+#include "ops/digest.h"
 
 namespace reprise::engine {
 namespace {
@@ -276,21 +276,21 @@ TEST_F(CheckedInputs, OptionsSwitchThemOff) {
 TEST(Digest, SeesEveryChange) {
   std::vector<char> bytes(64 * 40 + 13);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 37);
-  const kernels::Digest whole = kernels::DigestOf(bytes.data(), bytes.size());
-  EXPECT_EQ(whole, kernels::DigestOf(std::vector<char>(bytes).data(), bytes.size()));
+  const kernels::Digest whole = ops::DigestOf(bytes.data(), bytes.size());
+  EXPECT_EQ(whole, ops::DigestOf(std::vector<char>(bytes).data(), bytes.size()));
   for (size_t i = 0; i < bytes.size(); ++i) {
     for (const int bit : {0, 7}) {
       bytes[i] = static_cast<char>(bytes[i] ^ (1 << bit));
-      EXPECT_FALSE(kernels::DigestOf(bytes.data(), bytes.size()) == whole) << i;
+      EXPECT_FALSE(ops::DigestOf(bytes.data(), bytes.size()) == whole) << i;
       bytes[i] = static_cast<char>(bytes[i] ^ (1 << bit));
     }
   }
-  EXPECT_FALSE(kernels::DigestOf(bytes.data(), bytes.size() - 1) == whole);
+  EXPECT_FALSE(ops::DigestOf(bytes.data(), bytes.size() - 1) == whole);
   const std::vector<char> zeros(4096);
-  EXPECT_FALSE(kernels::DigestOf(zeros.data(), 64) == kernels::DigestOf(zeros.data(), 128));
+  EXPECT_FALSE(ops::DigestOf(zeros.data(), 64) == ops::DigestOf(zeros.data(), 128));
   std::vector<char> swapped = bytes;
   std::swap_ranges(swapped.begin(), swapped.begin() + 64, swapped.begin() + 640);
-  EXPECT_FALSE(kernels::DigestOf(swapped.data(), swapped.size()) == whole) << "the order of lines counts";
+  EXPECT_FALSE(ops::DigestOf(swapped.data(), swapped.size()) == whole) << "the order of lines counts";
 }
 
 }  // namespace
