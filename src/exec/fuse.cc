@@ -21,6 +21,8 @@ constexpr int64_t kCacheBytes = 24 * 1024;
 // A group with more ranges than this cannot keep all of them there, and need not: neighbours use the same ones. Shorter
 // blocks would cost more in calls than they save.
 constexpr int64_t kMostRanges = 8;
+// A call over what is broadcast begins by finding its place in it, which costs as much as some hundred elements.
+constexpr int64_t kLeastBroadcastBlock = 8 * kRangeUnit;
 // Work, in grains (Elementwise::grain), from which a group of rows that are too short for two threads on their own is
 // worth waking a worker: about 20 us.
 constexpr double kLeastParallelWork = 8;
@@ -39,13 +41,15 @@ class Operands final : public ir::OperandSink {
     uintptr_t end;
     uint32_t item_bytes;
     bool is_written;
-    bool is_single;  // one element, read for all
+    bool is_single;     // one element, read for all
+    bool is_broadcast;  // read at other places than the elements that are written
   };
 
   // False when the task does not tell all that it touches, or tells what no element-wise task may touch.
-  bool Look(const Step& step, int64_t elements) {
+  bool Look(const Step& step, const Elementwise& declared) {
     ranges_.clear();
-    count_ = static_cast<uint64_t>(elements);
+    count_ = static_cast<uint64_t>(declared.call.count);
+    broadcast_ = declared.broadcast;
     fits_ = true;
     ir::VisitOperands(*step.type, step.data, *this);
     return fits_;
@@ -53,14 +57,16 @@ class Operands final : public ir::OperandSink {
   const std::vector<Range>& ranges() const { return ranges_; }
 
   void Take(const ir::Operand& operand) override {
+    const bool is_broadcast = (broadcast_ & 1) != 0;
+    broadcast_ >>= 1;
     if (operand.bytes == 0) return;
     const auto begin = reinterpret_cast<uintptr_t>(operand.begin);
     // Groups have more elements than an element has bytes.
-    const bool is_single = operand.bytes < count_;
-    fits_ &= is_single ? !operand.is_written() : operand.bytes % count_ == 0;
-    const uint64_t item_bytes = is_single ? operand.bytes : operand.bytes / count_;
-    ranges_.push_back(
-        {begin, begin + operand.bytes, static_cast<uint32_t>(item_bytes), operand.is_written(), is_single});
+    const bool is_single = !is_broadcast && operand.bytes < count_;
+    fits_ &= is_broadcast || is_single ? !operand.is_written() : operand.bytes % count_ == 0;
+    const uint64_t item_bytes = is_single || is_broadcast ? 0 : operand.bytes / count_;
+    ranges_.push_back({begin, begin + operand.bytes, static_cast<uint32_t>(item_bytes), operand.is_written(), is_single,
+                       is_broadcast});
   }
   void TakeWords(const uint64_t*, size_t) override { fits_ = false; }
   void TakeOpaque() override { fits_ = false; }
@@ -68,6 +74,7 @@ class Operands final : public ir::OperandSink {
  private:
   std::vector<Range> ranges_;
   uint64_t count_ = 0;
+  uint64_t broadcast_ = 0;
   bool fits_ = true;
 };
 
@@ -91,20 +98,24 @@ class Ranges {
   int64_t Block() const {
     if (bytes_ == 0) return kRangeUnit;
     const int64_t kept = std::min(ranges_, kMostRanges);
-    return std::max(kCacheBytes * ranges_ / (bytes_ * kept) / kRangeUnit * kRangeUnit, kRangeUnit);
+    // What is broadcast may stay there, too, as far as it leaves the others half.
+    const int64_t bytes = kCacheBytes - std::min(broadcast_bytes_, kCacheBytes / 2);
+    const int64_t least = broadcast_bytes_ != 0 ? kLeastBroadcastBlock : kRangeUnit;
+    return std::max(bytes * ranges_ / (bytes_ * kept) / kRangeUnit * kRangeUnit, least);
   }
 
  private:
   struct Interval {
     uintptr_t end;
-    uint32_t item_bytes;  // 0: operands that are not the same share it, and all of them read
+    uint32_t item_bytes;  // 0: operands that are not the same share it, or all read any of it; nobody writes it
     bool is_written;
     uint32_t row;  // that used it last
   };
 
   bool Add(const Operands::Range& operand) {
     const uintptr_t begin = operand.begin;
-    const uint32_t item = operand.is_single ? 0 : operand.item_bytes;
+    const bool is_by_element = !operand.is_single && !operand.is_broadcast;
+    const uint32_t item = operand.item_bytes;
     Interval added{operand.end, item, operand.is_written, row_};
     // All that overlap.
     auto first = intervals_.upper_bound(begin);
@@ -121,17 +132,18 @@ class Ranges {
     uintptr_t from = begin;
     for (auto at = first; at != last; ++at) {
       if (operand.is_written || at->second.is_written) return false;
-      is_reused_ |= at->second.row != row_ && !operand.is_single;
+      is_reused_ |= at->second.row != row_ && is_by_element;
       added.item_bytes = 0;
       added.end = std::max(added.end, at->second.end);
       from = std::min(from, at->first);
     }
     intervals_.erase(first, last);
     intervals_.emplace(from, added);
-    if (!operand.is_single) {
+    if (is_by_element) {
       bytes_ += operand.item_bytes;
       ++ranges_;
     }
+    if (operand.is_broadcast && first == last) broadcast_bytes_ += static_cast<int64_t>(operand.end - operand.begin);
     return true;
   }
 
@@ -140,6 +152,7 @@ class Ranges {
   bool is_reused_ = false;
   int64_t bytes_ = 0;  // of one element of each range
   int64_t ranges_ = 0;
+  int64_t broadcast_bytes_ = 0;
 };
 
 // Rebuilds the steps of all lanes, in place.
@@ -181,7 +194,7 @@ class Fuser {
   // Rows that wait to become a step: first those that run one after another, behind them a group, which may join them.
   bool TakeRow(const Step& step, uint32_t lane, const Elementwise& declared) {
     const bool can_split = declared.call.count >= kLeastElements && declared.grain > 0;
-    if (can_split && !operands_.Look(step, declared.call.count)) return false;
+    if (can_split && !operands_.Look(step, declared)) return false;
     const char* const apart = !can_split                      ? "it has too few elements to be split"
                               : declared.call.count != count_ ? "it has another number of elements"
                               : work_ >= kMostWork            ? "the group has all the work that one may have"

@@ -4,8 +4,9 @@
 // follow each other without the way through their task types; where it pays, a group of them runs block by block.
 //
 // A group has one number of elements, and of the memory that it touches (TaskType::operands tells) any two ranges are
-// disjoint, or the same with the same size of an element, or both only read. So element i of everything is computed
-// from elements i alone, blocks of elements do not know of each other, and all calls for one block can run before the
+// disjoint, or the same with the same size of an element, or both only read, as what is broadcast always is. So element
+// i of everything is computed from elements i, and from what nobody in the group writes, blocks of elements do not know
+// of each other, and all calls for one block can run before the
 // next block begins, on any thread: what a call reads of a block lies in the first cache still, and no thread waits for
 // another between two calls. The bits are those of running the calls one by one (ir::kRangeUnit). A group that has
 // begun runs to its end, so every task of an execution that failed or was aborted has run as a whole or not at all.

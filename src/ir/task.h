@@ -55,7 +55,7 @@ enum class TaskKind : uint8_t {
   kEndGraph,
   kNotifyRecord,
   kNotifyWait,
-  kMark,  // a point in time for timelines
+  kMark,        // a point in time for timelines
   kCollective,  // an operator of a communicator: waits for other ranks, and takes numbers (series.h)
 };
 
@@ -104,14 +104,15 @@ struct RangeCall {
 /// is all there is: so each element goes through the same code (vector body or tail) however the work is split.
 inline constexpr int64_t kRangeUnit = 256;
 
-/// What an element-wise task declares: element i of what it writes depends on elements i of what it reads and on
-/// nothing else; any split by the rule of kRangeUnit gives the same bits, in any order, also at the same time; it
-/// cannot fail. TaskType::operands tells all memory that it touches: an operand is `call.count` elements back to back,
-/// or one element that is read for all. Two operands of a task may be one and the same range; they never overlap in
-/// part.
+/// What an element-wise task declares: element i of what it writes depends on elements i of what it reads, on whatever
+/// elements of operands that it names as broadcast, and on nothing else; any split by the rule of kRangeUnit gives the
+/// same bits, in any order, also at the same time; it cannot fail. TaskType::operands tells all memory that it touches:
+/// an operand is `call.count` elements back to back, one element that is read for all, or broadcast. Two operands of a
+/// task may be one and the same range, but for those that are broadcast; they never overlap in part.
 struct Elementwise {
   RangeCall call;
-  int64_t grain;  ///< fewest elements that are worth a thread
+  int64_t grain;           ///< fewest elements that are worth a thread
+  uint64_t broadcast = 0;  ///< bit i: the i-th operand that TaskType::operands tells, which is only read, is broadcast
 };
 
 /// Static description of a sort of task.

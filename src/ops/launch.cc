@@ -149,11 +149,30 @@ void RunPart(const Launch& launch, kernels::Range range, const Launch::KernelMem
 // Launches with more operands keep to their kernel.
 constexpr size_t kMostRowOperands = 4;
 
-// Rows need operands that are walked alike: contiguous, or one element for all.
-bool HasRow(const kernels::TensorRef& ref) {
-  return ref.rank == 0 || (ref.rank == 1 && (ref.strides[0] == 1 || ref.strides[0] == 0));
+// How an operand lies under the elements of a result that is contiguous.
+enum class Walk : uint8_t {
+  kElements,   // element i of it under element i of the result
+  kSingle,     // one element for all
+  kBroadcast,  // row-major, but for dims in which it repeats
+  kOther,
+};
+
+Walk WalkOf(const kernels::TensorRef& ref) {
+  if (ref.rank == 0) return Walk::kElements;
+  bool repeats = false;
+  int64_t next = 1;
+  for (int d = ref.rank - 1; d >= 0; --d) {
+    if (ref.sizes[d] == 1) continue;
+    if (ref.strides[d] == 0) {
+      repeats = true;
+    } else if (ref.strides[d] == next) {
+      next *= ref.sizes[d];
+    } else {
+      return Walk::kOther;
+    }
+  }
+  return !repeats ? Walk::kElements : next == 1 ? Walk::kSingle : Walk::kBroadcast;
 }
-bool IsSingle(const kernels::TensorRef& ref) { return ref.rank != 0 && ref.strides[0] == 0; }
 
 }  // namespace
 
@@ -198,30 +217,41 @@ void Launch::Adopt(const PreparedForm& form, void* data) {
 
 void Launch::Bind() {
   row_ = {};
+  broadcast_ = 0;
   if (find_range_call == nullptr || units <= 0 || refs.size() > kMostRowOperands ||
-      !std::all_of(refs.begin(), refs.end(), HasRow) || IsSingle(refs[0])) {
+      WalkOf(refs[0]) != Walk::kElements) {
     return;
   }
   // Executors that move their tensors do not look whether these overlap then.
   const auto begin_of = [](const kernels::TensorRef& ref) { return reinterpret_cast<uintptr_t>(ref.data); };
   const uintptr_t begin = begin_of(refs[0]);
   const uintptr_t end = begin + ExtentBytes(refs[0]);
+  uint64_t told = uses[0].slot < 0 ? 0 : 1;  // operands, see OperandsOfTask
+  uint64_t broadcast = 0;
   for (size_t i = 1; i < refs.size(); ++i) {
+    const Walk walk = WalkOf(refs[i]);
+    if (walk == Walk::kOther) return;
     const uintptr_t other = begin_of(refs[i]);
     const uintptr_t other_end =
-        other + (IsSingle(refs[i]) ? static_cast<uintptr_t>(kernels::ItemSize(refs[i].dtype)) : ExtentBytes(refs[i]));
-    const bool is_same = other == begin && other_end == end && !IsSingle(refs[i]);
+        other +
+        (walk == Walk::kSingle ? static_cast<uintptr_t>(kernels::ItemSize(refs[i].dtype)) : ExtentBytes(refs[i]));
+    const bool is_same = other == begin && other_end == end && walk == Walk::kElements;
     if (!is_same && other < end && begin < other_end) return;
+    if (uses[i].slot < 0) continue;
+    if (walk == Walk::kBroadcast) broadcast |= uint64_t{1} << told;
+    ++told;
   }
   row_ = {RunKernel, units, {reinterpret_cast<uint64_t>(this)}};
+  broadcast_ = broadcast;
   ir::RangeCall better = row_;
-  if (find_range_call(*this, better)) row_ = better;
+  if (broadcast == 0 && find_range_call(*this, better)) row_ = better;
 }
 
 bool Launch::Rows(ir::Elementwise& rows) const {
   if (row_.function == nullptr) return false;
   rows.call = row_;
   rows.grain = grain;
+  rows.broadcast = broadcast_;
   return true;
 }
 

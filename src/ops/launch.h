@@ -123,8 +123,8 @@ class Launch {
   /// Takes over the addresses in `refs`; to be called after they were changed.
   void Bind();
 
-  /// What the launch declares to plans: all operands are contiguous or single elements, and no two of them overlap
-  /// without being the same. False when it is not so; then `kernel` does it.
+  /// What the launch declares to plans: all operands are contiguous, single elements or broadcast, and no two of them
+  /// overlap without being the same. False when it is not so; then `kernel` does it.
   bool Rows(ir::Elementwise& rows) const;
 
   template <class T>
@@ -153,7 +153,8 @@ class Launch {
  private:
   ~Launch() = default;
 
-  ir::RangeCall row_{};  // function: null when the launch has no rows
+  ir::RangeCall row_{};     // function: null when the launch has no rows
+  uint64_t broadcast_ = 0;  // ir::Elementwise::broadcast
   int64_t parts_ = 1;
   mutable std::atomic<uint32_t> references_{1};
 };

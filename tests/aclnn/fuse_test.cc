@@ -26,7 +26,9 @@ using reprise::testing::Loops;
 
 constexpr int64_t kSlots = 5;
 constexpr int64_t kSlotBytes = 160 * 1024;
-constexpr int64_t kCounts[] = {1, 7, 8, 9, 31, 33, 255, 256, 257, 511, 513, 1000, 1024, 3071, 3072, 3073, 6200, 9999};
+using Dims = std::vector<int64_t>;
+constexpr int64_t kCounts[] = {1,   7,    8,    9,    31,   33,   255,  256,  257, 511,
+                               513, 1000, 1024, 3071, 3072, 3073, 6200, 8176, 9999};
 
 // One operator with its planned operands; made once, run as often as asked.
 struct Call {
@@ -38,15 +40,19 @@ class FuseTest : public AclnnTest {
  protected:
   FuseTest() : memory_(kSlots * kSlotBytes) {}
 
-  // A view of `count` elements, mostly at the beginning of a slot, so that programs meet the same ranges often.
-  aclTensor* View(int64_t count, aclDataType type) {
+  // A view mostly at the beginning of a slot, so that programs meet the same ranges often.
+  aclTensor* View(const Dims& dims, aclDataType type) {
     const auto bytes = static_cast<int64_t>(TypeOf(type).bytes);
     int64_t offset = static_cast<int64_t>(random() % kSlots) * kSlotBytes;
+    int64_t count = 1;
+    for (const int64_t dim : dims) count *= dim;
     const bool is_strided = random() % 12 == 0 && 2 * count * bytes < kSlotBytes / 2;
     if (random() % 8 == 0) offset += static_cast<int64_t>(random() % 100) * bytes;
-    const int64_t stride = is_strided ? 2 : 1;
-    char* at = memory_.data() + std::min(offset, kSlots * kSlotBytes - stride * count * bytes);
-    aclTensor* tensor = aclCreateTensor(&count, 1, type, &stride, 0, ACL_FORMAT_ND, &count, 1, at);
+    Dims strides(dims.size(), is_strided ? 2 : 1);
+    for (size_t d = dims.size() - 1; d > 0; --d) strides[d - 1] = strides[d] * dims[d];
+    char* at = memory_.data() + std::min(offset, kSlots * kSlotBytes - (is_strided ? 2 : 1) * count * bytes);
+    aclTensor* tensor =
+        aclCreateTensor(dims.data(), dims.size(), type, strides.data(), 0, ACL_FORMAT_ND, &count, 1, at);
     EXPECT_NE(tensor, nullptr);
     tensors_.push_back(tensor);
     return tensor;
@@ -64,10 +70,17 @@ class FuseTest : public AclnnTest {
   // Plans one random operator; false when it is refused (types that do not meet, operands that overlap in part).
   bool Plan(int64_t count, aclDataType type) {
     const auto other = [&] { return random() % 8 == 0 ? AllTypes()[random() % AllTypes().size()].id : type; };
-    const int64_t in_count = random() % 8 == 0 ? 1 : count;
-    aclTensor* out = View(count, other());
-    aclTensor* a = random() % 3 == 0 ? out : View(count, other());
-    aclTensor* b = View(in_count, other());
+    Dims dims = {count};
+    Dims of_b = random() % 8 == 0 ? Dims{1} : dims;
+    // A matrix and one of its rows, columns or both.
+    const int64_t columns = std::vector<int64_t>{2, 8, 31, 64, 511, 1024}[random() % 6];
+    if (count % columns == 0 && random() % 2 == 0) {
+      dims = {count / columns, columns};
+      of_b = std::vector<Dims>{{columns}, {count / columns, 1}, {1, 1}, dims}[random() % 4];
+    }
+    aclTensor* out = View(dims, other());
+    aclTensor* a = random() % 3 == 0 ? out : View(dims, other());
+    aclTensor* b = View(of_b, other());
     const aclScalar* alpha = Scalar();
     uint64_t workspace = 0;
     Call call{};

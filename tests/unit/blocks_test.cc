@@ -45,6 +45,7 @@ struct Mix {
   uint8_t a_bytes = 4;
   uint8_t b_bytes = 4;
   bool b_is_single = false;
+  int64_t b_repeats = 0;  // after so many elements; 0: not at all
   bool declares = true;
   bool tells_all = true;
   int64_t grain = 32768;
@@ -56,12 +57,15 @@ uint64_t Load(const char* from, size_t bytes) {
   return value;
 }
 
+int64_t ElementsOfB(const Mix& mix) { return mix.b_is_single ? 1 : mix.b_repeats != 0 ? mix.b_repeats : mix.n; }
+
 std::atomic<int> g_calls{0};
 std::atomic<int64_t> g_longest{0};  // range of a call
 
 void Compute(const Mix& mix, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
-    const uint64_t b = Load(mix.b + (mix.b_is_single ? 0 : i * mix.b_bytes), mix.b_bytes);
+    const int64_t b_at = mix.b_is_single ? 0 : mix.b_repeats != 0 ? i % mix.b_repeats : i;
+    const uint64_t b = Load(mix.b + b_at * mix.b_bytes, mix.b_bytes);
     const uint64_t value = 3 * Load(mix.a + i * mix.a_bytes, mix.a_bytes) + b + mix.addend;
     std::memcpy(mix.out + i * mix.out_bytes, &value, mix.out_bytes);
   }
@@ -90,6 +94,7 @@ bool DeclareMix(const void* payload, Elementwise& rows) {
   const Mix& mix = *static_cast<const Mix*>(payload);
   rows.call = {MixRow, mix.n, {reinterpret_cast<uint64_t>(&mix)}};
   rows.grain = mix.grain;
+  rows.broadcast = mix.b_repeats != 0 ? 0b100 : 0;
   return mix.declares;
 }
 
@@ -98,7 +103,7 @@ void OperandsOfMix(const void* payload, ir::OperandSink& sink) {
   const auto n = static_cast<uint64_t>(mix.n);
   sink.Take({mix.out, n * mix.out_bytes, ir::Access::kWrite});
   sink.Take({mix.a, n * mix.a_bytes, ir::Access::kRead});
-  sink.Take({mix.b, mix.b_is_single ? mix.b_bytes : n * mix.b_bytes, ir::Access::kRead});
+  sink.Take({mix.b, static_cast<uint64_t>(ElementsOfB(mix)) * mix.b_bytes, ir::Access::kRead});
   if (!mix.tells_all) sink.TakeOpaque();
 }
 
@@ -417,6 +422,52 @@ TEST(Blocks, ASingleElementMustNotBeWritten) {
   EXPECT_EQ(chain.Shape(), "b3 b2");
 }
 
+TEST(Blocks, WhatIsBroadcastMustNotBeWritten) {
+  Chain chain;
+  Mix row;  // adds a vector to each row of a matrix, in place
+  row.out = chain.at(0);
+  row.a = row.out;
+  row.b = chain.at(kFar);
+  row.b_repeats = 1024;
+  row.n = kLong;
+  chain.Add(row).Add(kLong, 0, 0, 0).Add(row);
+  EXPECT_EQ(chain.Shape(), "b3");
+  // What it reads may be read element by element, too, but nobody may write there from then on.
+  chain.Add(kLong, 0, kFar, 0).Add(kLong, kFar, 0, 0).Add(kLong, kFar, 0, 0);
+  EXPECT_EQ(chain.Shape(), "b4 b2");
+  // Nor before: the same range as elements of the vector's size divided by the repetitions.
+  Chain narrow;
+  Mix bytes;
+  bytes.out = narrow.at(kFar);
+  bytes.a = bytes.b = bytes.out;
+  bytes.out_bytes = bytes.a_bytes = bytes.b_bytes = 1;
+  bytes.n = kLong;
+  narrow.Add(bytes).Add(bytes);
+  row.out = narrow.at(0);
+  row.a = row.out;
+  row.b = narrow.at(kFar);
+  row.b_repeats = kLong / 4;
+  narrow.Add(row).Add(row);
+  EXPECT_EQ(narrow.Shape(), "b2 b2");
+}
+
+TEST(Blocks, WhatIsBroadcastHasItsPlaceInTheCache) {
+  const auto block_of = [](int64_t repeats) {
+    Chain chain;
+    Mix row;
+    row.out = chain.at(0);
+    row.a = row.out;
+    row.b = chain.at(kFar);
+    row.b_repeats = repeats;
+    row.n = kLong;
+    chain.Add(row).Add(row);
+    return Plan::Compile(chain.graph)->steps()[0].block;
+  };
+  EXPECT_EQ(block_of(256), 5888) << "23 of 24 KiB";
+  EXPECT_EQ(block_of(4096), 3072) << "half of 24 KiB";
+  EXPECT_EQ(block_of(2048), 4096) << "16 of 24 KiB";
+}
+
 TEST(Blocks, WhatIsNotDeclaredStaysATask) {
   Chain chain;
   Mix mix;
@@ -565,12 +616,13 @@ void ExpectIndependent(const Plan& plan, const Step& step) {
   for (const ElementRun& row : plan.rows_of(step)) {
     const auto& mix = *static_cast<const Mix*>(plan.node(row).payload);
     ASSERT_EQ(mix.n, plan.rows_of(step)[0].call.count);
-    const auto add = [&](const char* begin, int64_t item_bytes, bool is_single, bool is_written) {
-      places.push_back({begin, begin + item_bytes * (is_single ? 1 : mix.n), item_bytes, is_written});
+    const auto add = [&](const char* begin, int64_t item_bytes, int64_t count, bool is_written) {
+      // Nothing is the same as what is not read element by element.
+      places.push_back({begin, begin + item_bytes * count, count == mix.n ? item_bytes : 0, is_written});
     };
-    add(mix.out, mix.out_bytes, false, true);
-    add(mix.a, mix.a_bytes, false, false);
-    add(mix.b, mix.b_bytes, mix.b_is_single, false);
+    add(mix.out, mix.out_bytes, mix.n, true);
+    add(mix.a, mix.a_bytes, mix.n, false);
+    add(mix.b, mix.b_bytes, ElementsOfB(mix), false);
   }
   for (const Place& x : places) {
     for (const Place& y : places) {
@@ -604,6 +656,9 @@ TEST(BlocksReplay, RandomChainsMatchASequentialRun) {
       mix.a_bytes = item();
       mix.b_bytes = item();
       mix.b_is_single = random() % 6 == 0;
+      if (!mix.b_is_single && count > 1 && random() % 4 == 0) {
+        mix.b_repeats = random() % 2 == 0 ? 1 + static_cast<int64_t>(random()) % (count - 1) : (count + 1) / 2;
+      }
       mix.grain = random() % 3 == 0 ? 512 : 32768;
       const auto place = [&] {
         const int64_t shift = random() % 6 == 0 ? static_cast<int64_t>(random() % 64) * 8 : 0;
@@ -613,11 +668,11 @@ TEST(BlocksReplay, RandomChainsMatchASequentialRun) {
       mix.a = place();
       mix.b = place();
       // A task may not overlap itself but for being the same.
-      const auto clashes = [&](const char* in, int64_t bytes, bool is_single) {
-        const bool is_same = in == mix.out && bytes == mix.out_bytes && !is_single;
-        return !is_same && in < mix.out + mix.n * mix.out_bytes && mix.out < in + bytes * (is_single ? 1 : mix.n);
+      const auto clashes = [&](const char* in, int64_t bytes, int64_t elements) {
+        const bool is_same = in == mix.out && bytes == mix.out_bytes && elements == mix.n;
+        return !is_same && in < mix.out + mix.n * mix.out_bytes && mix.out < in + bytes * elements;
       };
-      if (clashes(mix.a, mix.a_bytes, false) || clashes(mix.b, mix.b_bytes, mix.b_is_single)) continue;
+      if (clashes(mix.a, mix.a_bytes, mix.n) || clashes(mix.b, mix.b_bytes, ElementsOfB(mix))) continue;
       if (random() % 12 == 0) chain.AddOther(kOpaque);
       chain.Add(mix);
     }
