@@ -340,8 +340,9 @@ def ht_050_053_works(rank, size):
     future.wait()
     assert seen[0].tolist() == [2, 3] and future.value().tolist() == [3, 6]
     side = torch.npu.Stream()
+    value = there(rank, 1)
+    side.wait_stream(torch.npu.current_stream())
     with torch.npu.stream(side), Gate(side) as gate:
-        value = there(rank, 1)
         dist.all_reduce(value)
         doubled = value * 2
         gate.open()

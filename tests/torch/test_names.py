@@ -77,7 +77,6 @@ def test_types_of_data_have_their_names():
         ("torch_npu.contrib", "ROIAlign"),
         ("torch_npu.optim", "NpuFusedLamb"),
         ("torch_npu.npu._graph_tree", "npugraphify"),
-        ("torch_npu._C._distributed_c10d", "ProcessGroupHCCL"),
         ("torch_npu.npu._aclgraph_update_plan", "resolve_aclgraph_update_plan"),
     ],
 )

@@ -199,13 +199,12 @@ def test_gloo_works_on_tensors_of_the_device(tmp_path):
                 else:
                     raise SystemExit("a collective was captured")
                 graph.capture_end()
-            assert (dist.get_backend() == "hccl") == (backend == "hccl")
             dist.destroy_process_group()
             print("rank", rank, backend)
 
         if __name__ == "__main__":
-            for count, backend in enumerate(("gloo", "cpu:gloo,npu:gloo", "hccl")):
+            for count, backend in enumerate(("gloo", "cpu:gloo,npu:gloo")):
                 mp.spawn(work, args=(backend, {str(tmp_path)!r} + f"/store{{count}}"), nprocs=2)
         """,
     )
-    assert out.count("rank") == 6, out
+    assert out.count("rank") == 4, out

@@ -99,7 +99,7 @@ def test_program_for_cuda_runs_on_npu(tmp_path):
     ) == "runs"
 
 
-def test_backend_nccl_is_gloo(tmp_path):
+def test_backend_nccl_is_hccl(tmp_path):
     assert output_of(
         f"""
         import warnings
@@ -110,7 +110,7 @@ def test_backend_nccl_is_gloo(tmp_path):
         dist.init_process_group(backend="nccl", init_method="file://{tmp_path}/store", rank=0, world_size=1)
         one = torch.ones(2, device="cuda")
         dist.all_reduce(one)
-        assert one.tolist() == [1, 1] and dist.get_backend() == "gloo"
+        assert one.tolist() == [1, 1] and dist.get_backend() == "hccl"
         dist.destroy_process_group()
         print("one")
         """

@@ -62,6 +62,7 @@ def test_TA_171_streams_in_eager_runs():
     def step(x):
         with scope.npu_stream_switch("eager"):
             y = x * 2
+        ops.wait([y])
         return y + 1
 
     same_as_eager(step, rand(4), debug__run_eagerly=True)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // torch_npu._C._distributed_c10d: the backend hccl, and dumps of its flight recorder.
+#include <pybind11/chrono.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <string>
