@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "collective/net.h"
 #include "collective/numbers.h"
+#include "collective/socket.h"
 #include "collective/watch.h"
 #include "device/ipc_memory.h"
 #include "runtime/device.h"
@@ -72,7 +73,10 @@ bool IsForkedChild() noexcept { return g_is_forked.load(std::memory_order_relaxe
 
 void NoteProcess() {
   [[maybe_unused]] static const bool once = [] {
-    pthread_atfork(nullptr, nullptr, [] { g_is_forked.store(true); });
+    pthread_atfork(nullptr, nullptr, [] {
+      g_is_forked.store(true);
+      CloseHidden();
+    });
     std::atexit(SayGoodbye);
     runtime::AtMemoryFreed(Communicator::DropDevice);
     return true;
