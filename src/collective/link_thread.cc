@@ -185,7 +185,7 @@ bool LinkThread::LookAfter() {
     }
     again |= waits;
     if (waits && link->IsSilent()) {
-      link->Lose("its machine has not answered for 25 s");
+      link->Lose("its machine has not answered for 20 s");
       (void)epoll_ctl(epoll_, EPOLL_CTL_DEL, link->fd_, nullptr);
     }
   }

@@ -380,7 +380,9 @@ class Session {
       (void)SendAll(guest.fd, &welcome, sizeof welcome, end);
       ++told;
     }
-    while ((sockets_.local >= 0 || sockets_.tcp >= 0) && told < ranks_ && Clock::now() < end) {
+    // How many there are may not be known yet.
+    const auto are_more = [&] { return ranks_ == 0 ? told != 0 : told < ranks_; };
+    while ((sockets_.local >= 0 || sockets_.tcp >= 0) && are_more() && Clock::now() < end) {
       pollfd entries[] = {{sockets_.local, POLLIN, 0}, {sockets_.tcp, POLLIN, 0}};
       if (poll(entries, 2, MillisecondsTo(end)) <= 0) continue;
       const int fd = accept4(entries[entries[0].revents != 0 ? 0 : 1].fd, nullptr, nullptr, SOCK_CLOEXEC);
