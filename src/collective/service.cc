@@ -171,9 +171,24 @@ class Session {
     }
     if (guest.got < sizeof guest.hello) return true;
     if (!wire::IsSound(guest.hello)) return false;
+    // A rank table names the same group to each job that uses it: who comes second is of another one.
+    if (const Guest* const other = sockets_.is_table ? Seated(guest.hello.rank) : nullptr; other != nullptr) {
+      const wire::Welcome refusal =
+          Refusal(kParameter, fmt::format("EI0019: rank {} of this rank table is there already: process {}; another "
+                                          "job uses the table",
+                                          guest.hello.rank, other->hello.pid));
+      (void)SendAll(guest.fd, &refusal, sizeof refusal, Clock::now() + std::chrono::seconds(1));
+      return false;
+    }
     guest.is_sound = true;
     Check(guest);
     return true;
+  }
+
+  const Guest* Seated(uint32_t rank) const {
+    const auto at = std::find_if(guests_.begin(), guests_.end(),
+                                 [&](const Guest& guest) { return guest.is_sound && guest.hello.rank == rank; });
+    return at != guests_.end() ? &*at : nullptr;
   }
 
   // A new rank against those that are there.

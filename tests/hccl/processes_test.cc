@@ -267,8 +267,24 @@ void RunTable(const Arguments& arguments) {
     uint32_t size = 0;
     EXPECT_OK(HcclGetRankSize(comm, &size));
     EXPECT_EQ(arguments.ranks, size);
+    Buffer<int32_t> data(5000);
+    data.Fill([&](size_t) { return static_cast<int32_t>(arguments.rank); });
+    aclrtStream stream = nullptr;
+    ASSERT_EQ(0, aclrtCreateStream(&stream));
+    EXPECT_OK(HcclAllReduce(data.data(), data.data(), 5000, HCCL_DATA_TYPE_INT32, HCCL_REDUCE_SUM, comm, stream));
+    EXPECT_EQ(0, aclrtSynchronizeStreamWithTimeout(stream, 60000)) << Message();
+    EXPECT_EQ(static_cast<int32_t>(arguments.ranks * (arguments.ranks - 1) / 2), data[4999]);
+    EXPECT_EQ(0, aclrtDestroyStream(stream));
     EXPECT_OK(HcclCommDestroy(comm));
   }
+}
+
+// Rank 0 of a job with the table of another one, whose rank 0 is there.
+void RunSecondJob() {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  HcclComm comm = nullptr;
+  EXPECT_EQ(HCCL_E_PARA, HcclCommInitClusterInfo(TablePath().c_str(), 0, &comm));
+  EXPECT_NE(std::string::npos, Message().find("EI0019")) << Message();
 }
 
 // Every operator with values that are checked, some of it more than staging has room for at once (HCCL_BUFFSIZE=1).
@@ -436,6 +452,7 @@ void reprise::testing::RunRank(const Arguments& arguments) {
     case 8: return RunTable(arguments);
     case 10: return RunLate(arguments);
     case 11: return RunBlackHole(arguments);
+    case 13: return RunSecondJob();
   }
 }
 
@@ -537,6 +554,21 @@ TEST(HcclProcesses, HC_013_AMissingRankIsNamed) {
   ::unsetenv("HCCL_CONNECT_TIMEOUT");
 }
 
+// Three ranks of a table with two servers, which are both this machine: through the network.
+TEST(HcclProcesses, HC_030_RankTableOfTwoServers) {
+  ::setenv("REPRISE_TEST_TABLE", std::to_string(getpid()).c_str(), 1);
+  std::ofstream(TablePath())
+      << R"({"status":"completed","version":"1.0","server_count":"2","server_list":[{"server_id":"a","device":[)"
+      << R"({"device_id":"0","device_ip":"127.0.0.1","rank_id":"0"},{"device_id":"1","device_ip":"127.0.0.1",)"
+      << R"("rank_id":"1"}]},{"server_id":"b","device":[{"device_id":"0","device_ip":"127.0.0.2","rank_id":"2"}]}]})";
+  {
+    Child one("HcclProcesses.DISABLED_Rank", Write(1, 3, {}, 8));
+    Child two("HcclProcesses.DISABLED_Rank", Write(2, 3, {}, 8));
+    RunTable({0, 3, {}, 8});
+  }
+  std::remove(TablePath().c_str());
+}
+
 TEST(HcclProcesses, HC_111_BadVariablesAreNamed) {
   const std::pair<const char*, const char*> cases[] = {
       {"HCCL_CONNECT_TIMEOUT", "0"}, {"HCCL_EXEC_TIMEOUT", "soon"}, {"HCCL_BUFFSIZE", "0"},     {"HCCL_RDMA_TC", "3"},
@@ -549,7 +581,24 @@ TEST(HcclProcesses, HC_111_BadVariablesAreNamed) {
   }
 }
 
-TEST(HcclProcesses, HC_028_HC_029_RankTables) {
+// Whether this process serves a rendezvous: a socket with an abstract name is among its descriptors.
+bool IsServing() {
+  std::ifstream table("/proc/self/net/unix");
+  std::string line;
+  while (std::getline(table, line)) {
+    if (line.find("@reprise-hccl-") == std::string::npos) continue;
+    std::istringstream words(line);
+    std::string word;
+    for (int i = 0; i < 7; ++i) words >> word;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code error;
+      if (std::filesystem::read_symlink(entry, error) == "socket:[" + word + "]") return true;
+    }
+  }
+  return false;
+}
+
+TEST(HcclProcesses, HC_028_HC_029_HF_08_RankTables) {
   ::setenv("REPRISE_TEST_TABLE", std::to_string(getpid()).c_str(), 1);
   const auto write = [](const std::string& text) { std::ofstream(TablePath()) << text; };
   const std::string good =
@@ -570,6 +619,20 @@ TEST(HcclProcesses, HC_028_HC_029_RankTables) {
     EXPECT_EQ(HCCL_E_PARA, HcclCommInitClusterInfo(TablePath().c_str(), 0, &comm)) << text;
     EXPECT_NE(std::string::npos, Message().find(category)) << Message();
   };
+  // HF-08: a second job with the table, while rank 0 of the first waits for its rank 1.
+  write(good + " ");
+  std::thread first([] {
+    EXPECT_EQ(0, aclrtSetDevice(0));
+    HcclComm own = nullptr;
+    OK(HcclCommInitClusterInfo(TablePath().c_str(), 0, &own));
+    EXPECT_OK(HcclCommDestroy(own));
+  });
+  while (!IsServing()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  { Child second("HcclProcesses.DISABLED_Rank", Write(0, 2, {}, 13)); }
+  ASSERT_EQ(0, aclrtSetDevice(1));
+  OK(HcclCommInitClusterInfo(TablePath().c_str(), 1, &comm));
+  EXPECT_OK(HcclCommDestroy(comm));
+  first.join();
   bad("{\"status\"", "[", "EI0004");
   bad("completed", "initializing", "EI0004");
   bad("\"server_count\":\"1\"", "\"server_count\":\"2\"", "EI0014");
