@@ -100,8 +100,7 @@ class Source {
     if (at.ok()) {
       data_ = *at;
     } else {
-      status_ = Error(kMemory, fmt::format("EI0011: the buffer of rank {} cannot be reached: {}", rank,
-                                           std::move(at).status().detail().what));
+      status_ = CannotReach(*operation.communicator, rank, std::move(at).status());
     }
   }
   Status TakeStatus() { return std::move(status_); }
