@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${FUZZ_SECONDS:-60}
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(calls binary config keys model compiled options values arguments)
+[ ${#targets[@]} -gt 0 ] || targets=(calls binary config keys model compiled options values arguments collective)
 
 find_clang() {
   local version

@@ -118,6 +118,22 @@ std::string PairsDisagree(const Operation& operation) {
 
 }  // namespace
 
+Status CannotReach(const Communicator& communicator, uint32_t rank, const Status& why) {
+  Board& board = communicator.board();
+  const int32_t pid = board.rank(rank).pid;
+  const char state = StateOf(pid);
+  if (state == 0 || state == 'Z' || state == 'X') {
+    board.Fail(rank, RankState::kFailed, kRemote,
+               fmt::format("rank {} (process {}) was killed, or ended without HcclCommDestroy", rank, pid));
+  }
+  if (board.IsOut(rank)) {
+    return Error(kRemote, fmt::format("EI0012: rank {} cannot read from rank {}, Heartbeat Lost Occurred: {}",
+                                      communicator.rank(), rank, board.ReasonOf(rank)));
+  }
+  return Error(kMemory, fmt::format("EI0011: the buffer of rank {} (process {}) cannot be reached: {}", rank, pid,
+                                    why.detail().what));
+}
+
 uint64_t HashOf(const Call& call) {
   if (call.vectors == nullptr) return 0;
   // Of AlltoAllV each rank has its own; pairs are compared.

@@ -170,7 +170,7 @@ class Board {
   void Fail(uint32_t rank, RankState state, int code, std::string_view reason) noexcept;
   /// The rank takes part in nothing any more.
   bool IsOut(uint32_t rank) const noexcept {
-    return rank_rows_[rank].state.load(std::memory_order_seq_cst) > static_cast<uint32_t>(RankState::kReady);
+    return this->rank(rank).state.load(std::memory_order_seq_cst) > static_cast<uint32_t>(RankState::kReady);
   }
   std::string ReasonOf(uint32_t rank) const;
 

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "collective/net.h"
 #include "collective/numbers.h"
+#include "collective/socket.h"
 #include "collective/watch.h"
 #include "device/ipc_memory.h"
 #include "runtime/device.h"
@@ -72,7 +73,10 @@ bool IsForkedChild() noexcept { return g_is_forked.load(std::memory_order_relaxe
 
 void NoteProcess() {
   [[maybe_unused]] static const bool once = [] {
-    pthread_atfork(nullptr, nullptr, [] { g_is_forked.store(true); });
+    pthread_atfork(nullptr, nullptr, [] {
+      g_is_forked.store(true);
+      CloseHidden();
+    });
     std::atexit(SayGoodbye);
     runtime::AtMemoryFreed(Communicator::DropDevice);
     return true;
@@ -193,8 +197,11 @@ Status Communicator::Destroy(void* handle) {
   }
   const uint64_t done = communicator->board().rank(communicator->rank()).done.load();
   REPRISE_LOG(kInfo, "HCCL", "Terminating operation due to external request: {}", communicator->Describe());
-  communicator->Leave(fmt::format("rank {} destroyed group {} after seq {}", communicator->rank(), communicator->name(),
-                                  done == 0 ? std::string("none") : std::to_string((done - 1) & kOrdinalMask)));
+  std::string reason = fmt::format("rank {} destroyed group {} after seq {}", communicator->rank(), communicator->name(),
+                                   done == 0 ? std::string("none") : std::to_string((done - 1) & kOrdinalMask));
+  // Others look for what has begun it.
+  if (communicator->error() != 0) reason += fmt::format(", as it had failed: {}", communicator->error_text());
+  communicator->Leave(reason);
   Retire(
       communicator, [](void* retired) { static_cast<Communicator*>(retired)->Release(); }, birth, true);
   TellState(handle, Phase::kDestroyPost);

@@ -23,9 +23,11 @@ namespace {
 constexpr size_t kInput = 64 << 10;
 // Of a frame that is no data: the small data of a rank among the most that there may be.
 constexpr size_t kMostPayload = 192 << 10;
+// A peer asks for more only when it reads what it has asked for: far above what its operators can have under way.
+constexpr size_t kMostAnswers = 1 << 18;
 constexpr uint64_t kReadAtOnce = 1 << 20;
 // A machine that has not confirmed data for so long is gone.
-constexpr uint32_t kSilenceMs = 25'000;
+constexpr uint32_t kSilenceMs = 20'000;
 
 std::string Why(int error) { return std::generic_category().message(error); }
 
@@ -35,12 +37,12 @@ void Tune(int fd) {
   const auto set = [fd](int level, int name, int value) { (void)setsockopt(fd, level, name, &value, sizeof value); };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   if (!CountsSilence()) return;
-  // An idle connection to a machine that is gone ends within 5 + 4 * 5 seconds. The kernel of the other side answers,
+  // An idle connection to a machine that is gone ends within 5 + 3 * 5 seconds. The kernel of the other side answers,
   // so a process that is stopped is not taken for one.
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 4);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
 // Memory of a shipment that was taken away: the rest of its piece.
@@ -70,8 +72,12 @@ wire::Frame FetchedFrame(uint64_t cookie, bool is_whole) {
 Link::Link(int fd, uint32_t peer, LinkEvents& events) : fd_(fd), peer_(peer), events_(&events) {
   Tune(fd);
   in_.resize(kInput);
+  HideFromChildren(fd);
 }
-Link::~Link() { close(fd_); }
+Link::~Link() {
+  NoLongerHidden(fd_);
+  close(fd_);
+}
 
 // ---- Output ----
 
@@ -104,8 +110,23 @@ void Link::ArmLocked() {
   if (auto thread = LinkThread::Get(); thread.ok()) (*thread)->Arm(*this, true);
 }
 
+void Link::Refuse(uint64_t cookie) noexcept {
+  {
+    MutexLock lock(out_mutex_);
+    if (HangsUpLocked()) return;
+  }
+  Post(FetchedFrame(cookie, false));
+}
+
+bool Link::HangsUpLocked() noexcept {
+  if (frames_.size() + shipments_.size() < kMostAnswers) return false;
+  shutdown(fd_, SHUT_RDWR);  // the reading side sees it
+  return true;
+}
+
 void Link::Ship(const Shipment& shipment) {
   MutexLock lock(out_mutex_);
+  if (HangsUpLocked()) return;
   shipments_.push_back(shipment);
   if (SendAllLocked() == Progress::kBlocked) ArmLocked();
 }

@@ -78,6 +78,8 @@ class Link : public std::enable_shared_from_this<Link> {
   uint32_t peer() const { return peer_; }
   void Post(const wire::Frame& frame, const void* payload = nullptr) noexcept;
   void Ship(const Shipment& shipment);
+  /// Answers a request for what is not there.
+  void Refuse(uint64_t cookie) noexcept;
   /// No more events from now on. Closed when everything posted has been sent, or after some seconds.
   void Detach();
   /// Waits until all has been handed to the kernel.
@@ -103,6 +105,7 @@ class Link : public std::enable_shared_from_this<Link> {
   Progress SendCurrentLocked() REPRISE_REQUIRES(out_mutex_);
   ssize_t SendBodyLocked() REPRISE_REQUIRES(out_mutex_);
   bool NextLocked() REPRISE_REQUIRES(out_mutex_);
+  bool HangsUpLocked() noexcept REPRISE_REQUIRES(out_mutex_);
   void ArmLocked() REPRISE_REQUIRES(out_mutex_);
   bool Parse();
   bool ReadMore();

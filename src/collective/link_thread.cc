@@ -88,6 +88,7 @@ StatusOr<Endpoint> LinkThread::Listen(const Endpoint& address) {
     close(fd);
     return NoResource("descriptor", error);
   }
+  HideFromChildren(fd);
   listeners_[key] = {at, fd};
   return at;
 }
@@ -184,7 +185,7 @@ bool LinkThread::LookAfter() {
     }
     again |= waits;
     if (waits && link->IsSilent()) {
-      link->Lose("its machine has not answered for 25 s");
+      link->Lose("its machine has not answered for 20 s");
       (void)epoll_ctl(epoll_, EPOLL_CTL_DEL, link->fd_, nullptr);
     }
   }
@@ -251,7 +252,7 @@ void LinkThread::Loop() {
 
 void LinkThread::Accept(int listener) {
   const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (fd < 0) return;
+  if (fd < 0) return WaitForDescriptors(errno);
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = GreetingId(fd);
@@ -268,7 +269,7 @@ void LinkThread::Accept(int listener) {
 // True: the greeting is over, and its descriptor has another owner.
 bool LinkThread::Greet(Greeting& greeting) {
   const wire::LinkHello& hello = greeting.hello;
-  if (hello.magic != wire::kLinkMagic || hello.version != wire::kVersion) return false;
+  if (hello.magic != wire::kLinkMagic || hello.version != wire::kVersion || hello.from >= kMostRanks) return false;
   std::shared_ptr<Arrivals> arrivals;
   {
     MutexLock lock(mutex_);

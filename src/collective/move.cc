@@ -100,8 +100,7 @@ class Source {
     if (at.ok()) {
       data_ = *at;
     } else {
-      status_ = Error(kMemory, fmt::format("EI0011: the buffer of rank {} cannot be reached: {}", rank,
-                                           std::move(at).status().detail().what));
+      status_ = CannotReach(*operation.communicator, rank, std::move(at).status());
     }
   }
   Status TakeStatus() { return std::move(status_); }
@@ -109,8 +108,8 @@ class Source {
   /// Whether the data go on for so long; what comes from another machine says it itself.
   bool Has(uint64_t offset, uint64_t bytes) const {
     if (is_whole_) return true;
-    const uint64_t used = slot_.inline_used - skipped_;
-    return offset <= used && bytes <= used - offset;
+    const uint64_t used = slot_.inline_used;
+    return used >= skipped_ && offset <= used - skipped_ && bytes <= used - skipped_ - offset;
   }
 
  private:
@@ -261,7 +260,9 @@ Block BlockOf(const Operation& operation, uint32_t peer) {
   if (peer == rank) return Block{vectors.send_offsets[rank], vectors.receive_offsets[rank], vectors.send_counts[rank]};
   const auto* const values =
       reinterpret_cast<const uint64_t*>(communicator.board().slot(peer, operation.running).data());
-  return Block{values[ranks + rank], vectors.receive_offsets[peer], values[rank]};
+  // They were compared, but belong to another process.
+  return Block{values[ranks + rank], vectors.receive_offsets[peer],
+               std::min(values[rank], vectors.receive_counts[peer])};
 }
 
 }  // namespace

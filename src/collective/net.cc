@@ -143,6 +143,8 @@ void Net::TellMessageMark(uint32_t from, uint32_t to, uint64_t number, wire::Mar
 }
 
 void Net::TellRow(uint32_t rank) noexcept {
+  // What is told last is what holds.
+  MutexLock lock(rows_mutex_);
   const RankRow& row = board_.rank(rank);
   Frame frame = MakeFrame(FrameKind::kRow, rank, 0, row.epoch.load());
   frame.flags = static_cast<uint8_t>(row.state.load());
@@ -193,11 +195,7 @@ void Net::Serve(uint32_t peer, const Frame& frame) {
   const bool is_there = slot.published.load(std::memory_order_seq_cst) == frame.number + 1;
   const bool fits = is_there && frame.value != 0 && frame.offset <= buffer.bytes &&
                     frame.value <= buffer.bytes - frame.offset && buffer.address != 0;
-  if (!fits) {
-    Frame refused = MakeFrame(FrameKind::kFetched, 0, 0, 0);
-    refused.cookie = frame.cookie;
-    return links_[peer]->Post(refused);
-  }
+  if (!fits) return links_[peer]->Refuse(frame.cookie);
   Shipment shipment;
   shipment.cookie = frame.cookie;
   shipment.from = reinterpret_cast<const std::byte*>(buffer.address) + frame.offset;
@@ -211,7 +209,8 @@ ssize_t Net::OnData(uint32_t peer, const Frame& frame, uint64_t offset, uint64_t
   MutexLock lock(wants_mutex_);
   const auto it = wants_.find(frame.cookie);
   const bool is_wanted = it != wants_.end() && IsOf(it->second.owner, peer) && frame.offset <= it->second.bytes &&
-                         frame.bytes <= it->second.bytes - frame.offset && offset + bytes <= frame.bytes;
+                         frame.bytes <= it->second.bytes - frame.offset && offset + bytes <= frame.bytes &&
+                         frame.offset + offset == it->second.got;  // each byte once
   if (!is_wanted) return reader.Read(nullptr);
   const ssize_t got = reader.Read(it->second.to + frame.offset + offset);
   if (got > 0) it->second.got += static_cast<uint64_t>(got);

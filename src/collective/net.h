@@ -92,6 +92,7 @@ class Net final : private LinkEvents {
 
   Board& board_;
   std::vector<std::shared_ptr<Link>> links_;  ///< by process; null for those of this machine
+  Mutex rows_mutex_;
   Mutex wants_mutex_;
   uint64_t last_cookie_ REPRISE_GUARDED_BY(wants_mutex_) = 0;
   std::unordered_map<uint64_t, Want> wants_ REPRISE_GUARDED_BY(wants_mutex_);

@@ -119,6 +119,8 @@ std::string WhyDisagree(const Operation& operation);
 std::string WhoIsMissing(const Operation& operation);
 bool HasArrived(const Operation& operation, uint32_t rank);
 std::string DescribeCall(const Descriptor& descriptor);
+/// The buffer that a rank shows cannot be opened: the rank is lost, where that is why.
+Status CannotReach(const Communicator& communicator, uint32_t rank, const Status& why);
 uint64_t HashOf(const Call& call);
 
 /// move.cc: tells the others where the data are.

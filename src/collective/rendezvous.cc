@@ -114,9 +114,13 @@ uint64_t HostId(const std::string& part) {
   static const uint64_t id = [] {
     std::string boot;
     std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-    struct stat space {};
-    (void)stat("/proc/self/ns/pid", &space);
-    std::string text = fmt::format("{}/{}/{}/{}", boot, space.st_ino, geteuid(), Env(EnvVar::kHcclHostId));
+    // Abstract sockets, through which all is found, are of the namespace of the network.
+    struct stat processes {};
+    struct stat network {};
+    (void)stat("/proc/self/ns/pid", &processes);
+    (void)stat("/proc/self/ns/net", &network);
+    std::string text = fmt::format("{}/{}/{}/{}/{}", boot, processes.st_ino, network.st_ino, geteuid(),
+                                   Env(EnvVar::kHcclHostId));
     if (Env(EnvVar::kHcclShm) == "0") text += fmt::format("/{}", getpid());
     return Fnv(14695981039346656037u, text);
   }();

@@ -50,8 +50,8 @@ struct Token {
   static StatusOr<Token> Read(const char* bytes);
 };
 
-/// Equal for processes that can share memory: machine, process namespace, user; REPRISE_HCCL_HOST_ID. With
-/// REPRISE_HCCL_SHM=0 of this process alone. `part` tells servers of a rank table apart.
+/// Equal for processes that can share memory: machine, namespaces of processes and of the network, user;
+/// REPRISE_HCCL_HOST_ID. With REPRISE_HCCL_SHM=0 of this process alone. `part` tells servers of a rank table apart.
 uint64_t HostId(const std::string& part = {});
 /// Whether ranks may be on other machines (REPRISE_HCCL_NET).
 bool HasNetwork();

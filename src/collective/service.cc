@@ -10,10 +10,12 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <cstddef>
 #include <ctime>
 #include <map>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -28,11 +30,16 @@ namespace {
 
 // After a refusal others may be on their way, who should learn why.
 constexpr auto kGrace = std::chrono::seconds(5);
+// Who has not said who it is: so many, and so long.
+constexpr size_t kMostStrangers = 256;
+constexpr auto kGreetWithin = std::chrono::seconds(10);
+constexpr auto kLookEvery = std::chrono::seconds(1);
 
 struct Guest {
   int fd = -1;
   size_t got = 0;  // bytes of the Hello
   bool is_sound = false;
+  Clock::time_point since;
   wire::Hello hello{};
 };
 
@@ -42,7 +49,9 @@ class Session {
       : sockets_(sockets),
         nonce_(sockets.nonce),
         timeout_(std::chrono::duration_cast<Clock::duration>(timeout)),
-        deadline_(Clock::now() + timeout_) {}
+        deadline_(Clock::now() + timeout_) {
+    for (const int fd : {sockets_.local, sockets_.tcp}) HideFromChildren(fd);
+  }
   ~Session() {
     for (const Guest& guest : guests_) close(guest.fd);
     StopListening();
@@ -64,7 +73,10 @@ class Session {
  private:
   void StopListening() {
     for (int* const fd : {&sockets_.local, &sockets_.tcp}) {
-      if (*fd >= 0) close(*fd);
+      if (*fd >= 0) {
+        NoLongerHidden(*fd);
+        close(*fd);
+      }
       *fd = -1;
     }
   }
@@ -79,7 +91,10 @@ class Session {
     while (code_ == 0 && (ranks_ == 0 || Sound() < ranks_)) {
       std::vector<pollfd> entries{{sockets_.local, POLLIN, 0}, {sockets_.tcp, POLLIN, 0}};
       for (const Guest& guest : guests_) entries.push_back({guest.fd, guest.is_sound ? short{0} : short{POLLIN}, 0});
-      if (poll(entries.data(), entries.size(), MillisecondsTo(deadline_)) < 0 && errno != EINTR) return;
+      const Clock::time_point next = guests_.size() > Sound() ? Clock::now() + kLookEvery : deadline_;
+      if (poll(entries.data(), entries.size(), MillisecondsTo(std::min(next, deadline_))) < 0 && errno != EINTR) {
+        return Refuse(kSystemCall, fmt::format("the rendezvous has ended: {}", std::generic_category().message(errno)));
+      }
       if (Clock::now() >= deadline_) return Refuse(kTimeout, WhoIsMissing());
       for (size_t i = guests_.size(); i-- > 0;) {
         const short events = entries[i + 2].revents;
@@ -89,8 +104,24 @@ class Session {
           guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(i));
         }
       }
+      HangUpOnStrangers();
       if ((entries[0].revents & POLLIN) != 0) Accept(sockets_.local);
       if ((entries[1].revents & POLLIN) != 0) Accept(sockets_.tcp);
+    }
+  }
+
+  // Those who have said nothing for long, and the eldest of too many.
+  void HangUpOnStrangers() {
+    const Clock::time_point late = Clock::now() - kGreetWithin;
+    size_t strangers = guests_.size() - Sound();
+    for (size_t i = 0; i < guests_.size();) {
+      if (guests_[i].is_sound || (guests_[i].since > late && strangers < kMostStrangers)) {
+        ++i;
+        continue;
+      }
+      close(guests_[i].fd);
+      guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(i));
+      --strangers;
     }
   }
 
@@ -102,14 +133,11 @@ class Session {
   void Accept(int listener) {
     Guest guest;
     guest.fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (guest.fd < 0) return;
+    if (guest.fd < 0) return WaitForDescriptors(errno);
+    guest.since = Clock::now();
     if (listener != sockets_.tcp || IsWelcome(PeerOf(guest.fd))) return guests_.push_back(guest);
-    const std::string peer = PeerOf(guest.fd).Print();
-    REPRISE_LOG(kWarning, "HCCL", "InitGroupStage: {} is not in HCCL_WHITELIST_FILE; it is refused", peer);
-    wire::Welcome refusal = Refusal(kParameter, fmt::format("EI0014: {} is not in the list of machines that may take "
-                                                            "part (HCCL_WHITELIST_FILE)",
-                                                            peer));
-    (void)SendAll(guest.fd, &refusal, sizeof refusal, Clock::now() + std::chrono::seconds(1));
+    REPRISE_LOG(kWarning, "HCCL", "InitGroupStage: {} is not in HCCL_WHITELIST_FILE; it is refused",
+                PeerOf(guest.fd).Print());
     close(guest.fd);
   }
 
@@ -132,17 +160,35 @@ class Session {
       REPRISE_LOG(kWarning, "HCCL", "InitGroupStage: something that is no rank has connected; it is ignored");
       return false;
     }
-    if (guest.got < sizeof guest.hello) return true;
+    // Where the first fields lie does not depend on the version.
+    if (guest.got < offsetof(wire::Hello, device)) return true;
+    if (guest.hello.nonce != nonce_) return false;
     if (guest.hello.version != wire::kVersion) {
       Refuse(kInternal, fmt::format("EI0008: rank {} (process {}) speaks version {} of the protocol, here it is {}",
                                     guest.hello.rank, guest.hello.pid, guest.hello.version, wire::kVersion));
       guest.is_sound = true;  // it is told
       return true;
     }
-    if (!wire::IsSound(guest.hello) || guest.hello.nonce != nonce_) return false;
+    if (guest.got < sizeof guest.hello) return true;
+    if (!wire::IsSound(guest.hello)) return false;
+    // A rank table names the same group to each job that uses it: who comes second is of another one.
+    if (const Guest* const other = sockets_.is_table ? Seated(guest.hello.rank) : nullptr; other != nullptr) {
+      const wire::Welcome refusal =
+          Refusal(kParameter, fmt::format("EI0019: rank {} of this rank table is there already: process {}; another "
+                                          "job uses the table",
+                                          guest.hello.rank, other->hello.pid));
+      (void)SendAll(guest.fd, &refusal, sizeof refusal, Clock::now() + std::chrono::seconds(1));
+      return false;
+    }
     guest.is_sound = true;
     Check(guest);
     return true;
+  }
+
+  const Guest* Seated(uint32_t rank) const {
+    const auto at = std::find_if(guests_.begin(), guests_.end(),
+                                 [&](const Guest& guest) { return guest.is_sound && guest.hello.rank == rank; });
+    return at != guests_.end() ? &*at : nullptr;
   }
 
   // A new rank against those that are there.
@@ -198,9 +244,12 @@ class Session {
 
   // The guests by rank, the processes that they are of, and the machines of those.
   void Seat() {
-    std::sort(guests_.begin(), guests_.end(), [](const Guest& a, const Guest& b) {
-      return a.is_sound != b.is_sound ? a.is_sound : a.hello.rank < b.hello.rank;
-    });
+    for (const Guest& guest : guests_) {
+      if (!guest.is_sound) close(guest.fd);
+    }
+    std::erase_if(guests_, [](const Guest& guest) { return !guest.is_sound; });
+    std::sort(guests_.begin(), guests_.end(),
+              [](const Guest& a, const Guest& b) { return a.hello.rank < b.hello.rank; });
     std::vector<uint64_t> hosts;
     std::vector<std::pair<uint64_t, int32_t>> processes;
     const auto index_in = [](auto& all, const auto& one) {
@@ -342,17 +391,27 @@ class Session {
     const Clock::time_point end = Clock::now() + kGrace;
     uint32_t told = 0;
     for (const Guest& guest : guests_) {
+      if (!guest.is_sound) continue;
       (void)SendAll(guest.fd, &welcome, sizeof welcome, end);
-      told += guest.is_sound ? 1 : 0;
+      ++told;
     }
-    while ((sockets_.local >= 0 || sockets_.tcp >= 0) && told < ranks_ && Clock::now() < end) {
+    // How many there are may not be known yet.
+    const auto are_more = [&] { return ranks_ == 0 ? told != 0 : told < ranks_; };
+    while ((sockets_.local >= 0 || sockets_.tcp >= 0) && are_more() && Clock::now() < end) {
       pollfd entries[] = {{sockets_.local, POLLIN, 0}, {sockets_.tcp, POLLIN, 0}};
       if (poll(entries, 2, MillisecondsTo(end)) <= 0) continue;
       const int fd = accept4(entries[entries[0].revents != 0 ? 0 : 1].fd, nullptr, nullptr, SOCK_CLOEXEC);
-      if (fd < 0) continue;
+      if (fd < 0) {
+        WaitForDescriptors(errno);
+        continue;
+      }
       wire::Hello hello;
-      if (ReceiveAll(fd, &hello, sizeof hello, std::min(end, Clock::now() + std::chrono::seconds(1)))) ++told;
-      (void)SendAll(fd, &welcome, sizeof welcome, end);
+      const bool is_rank = ReceiveAll(fd, &hello, sizeof hello, std::min(end, Clock::now() + std::chrono::seconds(1))) &&
+                           hello.magic == wire::kHelloMagic && hello.nonce == nonce_;
+      if (is_rank) {
+        (void)SendAll(fd, &welcome, sizeof welcome, end);
+        ++told;
+      }
       close(fd);
     }
   }

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -14,6 +16,9 @@ namespace reprise::collective {
 namespace {
 
 constexpr int kBacklog = 1024;
+
+// Descriptors plus one. What does not fit is inherited. Read after a fork, when nobody can hold a lock.
+std::array<std::atomic<int>, 8192> g_hidden{};
 
 // The abstract name: a zero, a label, the nonce in hexadecimal digits.
 socklen_t NameOf(const Nonce& nonce, sockaddr_un& address) {
@@ -51,6 +56,30 @@ bool WaitFor(int fd, short events, Clock::time_point deadline) {
 }
 
 }  // namespace
+
+void HideFromChildren(int fd) noexcept {
+  for (std::atomic<int>& entry : g_hidden) {
+    int none = 0;
+    if (fd >= 0 && entry.compare_exchange_strong(none, fd + 1)) return;
+  }
+}
+
+void NoLongerHidden(int fd) noexcept {
+  for (std::atomic<int>& entry : g_hidden) {
+    int there = fd + 1;
+    if (fd >= 0 && entry.compare_exchange_strong(there, 0)) return;
+  }
+}
+
+void CloseHidden() noexcept {
+  for (std::atomic<int>& entry : g_hidden) {
+    if (const int fd = entry.exchange(0) - 1; fd >= 0) close(fd);
+  }
+}
+
+void WaitForDescriptors(int error) noexcept {
+  if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) usleep(10'000);
+}
 
 int MillisecondsTo(Clock::time_point deadline) noexcept {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();

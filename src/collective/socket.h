@@ -17,6 +17,14 @@ int ConnectUnix(const Nonce& nonce) noexcept;
 /// All bytes, or false with errno (ETIMEDOUT, EPIPE).
 bool SendAll(int fd, const void* data, size_t bytes, Clock::time_point deadline) noexcept;
 bool ReceiveAll(int fd, void* data, size_t bytes, Clock::time_point deadline) noexcept;
+/// A child that forks off does not keep the socket open; no connection would end with this process otherwise.
+void HideFromChildren(int fd) noexcept;
+/// To be called before the socket is closed.
+void NoLongerHidden(int fd) noexcept;
+/// In a child that has forked off: closes what was hidden from it.
+void CloseHidden() noexcept;
+/// After a failed accept: a moment's rest where the process has no descriptors left, as the listener stays ready.
+void WaitForDescriptors(int error) noexcept;
 /// Milliseconds until the deadline, for poll; 0 when it has passed.
 int MillisecondsTo(Clock::time_point deadline) noexcept;
 

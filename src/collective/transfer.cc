@@ -110,10 +110,7 @@ StatusOr<bool> CopyMessage(device::RunContext& context, Communicator& communicat
     return transfer.fetches->total.load() == 0;
   } else {
     StatusOr<std::byte*> at = communicator.Reach(transfer.peer, entry.send);
-    if (!at.ok()) {
-      return Error(kMemory, fmt::format("EI0011: the buffer of rank {} cannot be reached: {}", transfer.peer,
-                                        std::move(at).status().detail().what));
-    }
+    if (!at.ok()) return CannotReach(communicator, transfer.peer, std::move(at).status());
     from = *at;
   }
   if (from != transfer.buffer) runtime::CopyBytes(context, transfer.buffer, from, transfer.bytes());

@@ -238,7 +238,84 @@ TEST(HcclCapture, HC_093_AGraphWhoseGroupIsGone) {
   EXPECT_EQ(0, aclmdlRIDestroy(model));
 }
 
-TEST(HcclCapture, HC_097_HC_098_HF_06_AbortAndResume) {
+TEST(HcclCapture, HC_094_AGroupOverACapturedAndAFreeStream) {
+  Ranks ranks(2);
+  Data captured(ranks, 8);
+  Data eager(ranks, 8);
+  captured.Set(1);
+  eager.Set(1);
+  std::vector<aclmdlRI> models;
+  std::vector<Rank> free;
+  for (Rank& r : ranks) {
+    r.Use();
+    free.push_back(r);
+    EXPECT_EQ(0, aclrtCreateStream(&free.back().stream));
+    aclmdlRI model = nullptr;
+    EXPECT_EQ(0, aclmdlRICaptureBegin(r.stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED));
+    EXPECT_OK(HcclGroupStart());
+    EXPECT_OK(Sum(r, captured));
+    EXPECT_OK(Sum(free.back(), eager));
+    EXPECT_OK(HcclGroupEnd());
+    EXPECT_EQ(0, aclmdlRICaptureEnd(r.stream, &model));
+    models.push_back(model);
+  }
+  for (Rank& r : free) {
+    r.Use();
+    r.Wait();
+    EXPECT_EQ(2, eager.at(r)[7]);     // has run
+    EXPECT_EQ(1, captured.at(r)[7]);  // has not
+  }
+  ranks.InLine([&](Rank& r) { EXPECT_EQ(0, aclmdlRIExecuteAsync(models[r.rank], r.stream)) << Message(); });
+  for (Rank& r : free) {
+    EXPECT_EQ(2, eager.at(r)[7]);
+    EXPECT_EQ(2, captured.at(r)[7]);
+    r.Use();
+    EXPECT_EQ(0, aclrtDestroyStream(r.stream));
+  }
+  for (aclmdlRI model : models) EXPECT_EQ(0, aclmdlRIDestroy(model));
+}
+
+TEST(HcclCapture, HC_095_TwoGraphsOfOneGroupOnTwoStreams) {
+  Ranks ranks(2);
+  Data one(ranks, 3000);
+  Data two(ranks, 3000);
+  one.Set(1);
+  two.Set(2);
+  std::vector<aclmdlRI> models[2];
+  std::vector<Rank> other;
+  for (Rank& r : ranks) {
+    r.Use();
+    other.push_back(r);
+    EXPECT_EQ(0, aclrtCreateStream(&other.back().stream));
+    models[0].push_back(Capture(r, [&] {
+      for (int i = 0; i < 3; ++i) EXPECT_OK(Sum(r, one));
+    }));
+    models[1].push_back(Capture(other.back(), [&] {
+      for (int i = 0; i < 3; ++i) EXPECT_OK(Sum(other.back(), two));
+    }));
+  }
+  for (int step = 0; step < 5; ++step) {
+    for (Rank& r : ranks) {
+      r.Use();
+      EXPECT_EQ(0, aclmdlRIExecuteAsync(models[0][r.rank], r.stream)) << Message();
+      EXPECT_EQ(0, aclmdlRIExecuteAsync(models[1][r.rank], other[r.rank].stream)) << Message();
+    }
+    for (Rank& r : ranks) {
+      r.Use();
+      r.Wait();
+      other[r.rank].Wait();
+    }
+  }
+  for (Rank& r : ranks) {
+    EXPECT_EQ(int64_t{1} << 15, one.at(r)[2999]);
+    EXPECT_EQ(int64_t{2} << 15, two.at(r)[2999]);
+    r.Use();
+    EXPECT_EQ(0, aclrtDestroyStream(other[r.rank].stream));
+    for (auto& both : models) EXPECT_EQ(0, aclmdlRIDestroy(both[r.rank]));
+  }
+}
+
+TEST(HcclCapture, HC_097_HC_098_HF_06_HF_13_AbortAndResume) {
   Ranks ranks(2);
   Data data(ranks, 4);
   std::vector<aclmdlRI> models;

@@ -2,8 +2,15 @@
 //
 // Communicators, groups, refusals and failures of ranks in one process.
 // Tests carry the items of the specification.
+#include <dlfcn.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <set>
+#include <sstream>
 
 #include "ranks.h"
 
@@ -53,6 +60,110 @@ TEST(Hccl, HC_010_HC_016_HC_022_TokensBringThreadsTogether) {
   EXPECT_OK(HcclCommDestroy(nullptr));
   int foreign = 0;
   EXPECT_EQ(HCCL_E_PARA, HcclCommDestroy(&foreign));
+}
+
+TEST(Hccl, HC_017_ManyTokensAtOnce) {
+  std::vector<std::thread> threads;
+  for (int group = 0; group < 8; ++group) {
+    threads.emplace_back([] {
+      EXPECT_EQ(0, aclrtSetDevice(0));
+      HcclRootInfo token;
+      OK(HcclGetRootInfo(&token));
+      HcclComm comms[2] = {};
+      std::thread other([&] {
+        EXPECT_EQ(0, aclrtSetDevice(1));
+        EXPECT_OK(HcclCommInitRootInfo(2, &token, 1, &comms[1]));
+      });
+      EXPECT_OK(HcclCommInitRootInfo(2, &token, 0, &comms[0]));
+      other.join();
+      for (HcclComm comm : comms) EXPECT_OK(HcclCommDestroy(comm));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Hccl, HC_025_OneThreadBringsAllRanks) {
+  Ranks ranks(4);
+  std::vector<Buffer<float>> data;
+  for (Rank& r : ranks) {
+    r.Use();
+    data.emplace_back(20000);
+    data.back().Fill([&](size_t) { return static_cast<float>(r.rank); });
+  }
+  ranks.InLine([&](Rank& r) {
+    float* const at = data[r.rank].data();
+    EXPECT_OK(HcclAllReduce(at, at, 20000, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM, r.comm, r.stream));
+  });
+  for (Buffer<float>& each : data) EXPECT_EQ(6.0f, each[19999]);
+}
+
+// HC-118: what waits is told on standard error.
+TEST(Hccl, DISABLED_Stall) {
+  Ranks ranks(2);
+  ranks[0].Use();
+  EXPECT_OK(HcclBarrier(ranks[0].comm, ranks[0].stream));
+  // Until it is told, which ends the wait.
+  std::thread ends([&] {
+    const auto until = Clock::now() + std::chrono::seconds(60);
+    while (Clock::now() < until && std::filesystem::file_size(std::getenv("REPRISE_TEST_FILE")) == 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    EXPECT_OK(HcclCommDestroy(ranks[1].comm));
+    ranks[1].comm = nullptr;
+  });
+  EXPECT_NE(0, aclrtSynchronizeStreamWithTimeout(ranks[0].stream, 120000));
+  ends.join();
+}
+TEST(Hccl, HC_118_AStallReportNamesTheMissingRank) {
+  const std::string path = "/tmp/reprise_hccl_stall_" + std::to_string(getpid());
+  char program[4096] = "";
+  ASSERT_LT(0, readlink("/proc/self/exe", program, sizeof program - 1));
+  const std::string command = "REPRISE_STALL_MS=50 REPRISE_TEST_FILE=" + path + " " + program +
+                              " --gtest_filter=Hccl.DISABLED_Stall --gtest_also_run_disabled_tests --gtest_output= "
+                              ">/dev/null 2>" +
+                              path;
+  EXPECT_EQ(0, std::system(command.c_str()));
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  std::remove(path.c_str());
+  EXPECT_NE(std::string::npos, text.str().find("HCCL_BARRIER")) << text.str();
+  EXPECT_NE(std::string::npos, text.str().find("seq 0: did not come: rank 1 (process ")) << text.str();
+}
+
+// HC-004: they look at no parameter.
+TEST(Hccl, HC_004_FunctionsForOperatorDevelopersAreRefused) {
+  void* const library = dlopen("libhccl.so", RTLD_LAZY | RTLD_NOLOAD);
+  ASSERT_NE(nullptr, library) << dlerror();
+  for (const char* name :
+       {"HcclGetCommConfig", "HcclSetCommConfig", "HcclChannelAcquireWithConfig", "HcclChannelConfigCreate",
+        "HcclChannelConfigDestroy", "HcclChannelConfigSetInt", "HcclChannelConfigSetStr",
+        "HcclChannelDestroy", "HcclChannelQuery", "HcclCreateOpResCtx", "HcclKfcAllocOpArgs",
+        "HcclKfcFreeOpArgs", "HcclKfcOpArgsSetAlgConfig", "HcclKfcOpArgsSetCommEngine",
+        "HcclKfcOpArgsSetCount", "HcclKfcOpArgsSetDstDataType", "HcclKfcOpArgsSetReduceType",
+        "HcclKfcOpArgsSetSrcDataType", "HcclGetHeterogMode", "HcclRankGraphGetEndpointDesc",
+        "HcclRankGraphGetEndpointInfo", "HcclRankGraphGetEndpointNum", "HcclRankGraphGetLinks",
+        "HcclChannelAcquire", "HcclChannelGetHcclBuffer", "HcclChannelGetRemoteMems", "HcclCommMemReg",
+        "HcclDedicatedThreadAcquire", "HcclEngineCtxCopy", "HcclEngineCtxCreate",
+        "HcclEngineCtxDestroy", "HcclEngineCtxGet", "HcclGetHcclBuffer", "HcclGetHcclBufferCleared",
+        "HcclThreadAcquire", "HcclThreadAcquireWithConfig", "HcclThreadAcquireWithStream",
+        "HcclThreadResGetInfo", "HcclTeamCreate", "HcclTeamDestroy", "HcommAclrtNotifyRecordOnThread",
+        "HcommAclrtNotifyWaitOnThread", "HcommAcquireComm", "HcommBatchModeEnd", "HcommBatchModeStart",
+        "HcommChannelFence", "HcommChannelFenceOnThread", "HcommChannelNotifyRecord",
+        "HcommChannelNotifyRecordOnThread", "HcommChannelNotifyWait", "HcommChannelNotifyWaitOnThread",
+        "HcommFenceOnThread", "HcommLocalCopyOnThread", "HcommLocalReduceOnThread", "HcommReadNbi",
+        "HcommReadNbiOnThread", "HcommReadOnThread", "HcommReadReduceOnThread", "HcommReleaseComm",
+        "HcommThreadNotifyRecordOnThread", "HcommThreadNotifyWaitOnThread", "HcommWriteNbi",
+        "HcommWriteNbiOnThread", "HcommWriteOnThread", "HcommWriteReduceOnThread",
+        "HcommWriteReduceWithNotifyOnThread", "HcommWriteWithNotifyNbi",
+        "HcommWriteWithNotifyNbiOnThread", "HcommWriteWithNotifyOnThread", "HcommChannelCreate",
+        "HcommChannelDestroy", "HcommChannelGetStatus", "HcommEndpointCreate", "HcommEndpointDestroy",
+        "HcommMemExport", "HcommMemImport", "HcommMemReg", "HcommMemUnimport", "HcommMemUnreg",
+        "HcommThreadAlloc", "HcommThreadFree"}) {
+    auto* const function = reinterpret_cast<int (*)()>(dlsym(library, name));
+    ASSERT_NE(nullptr, function) << name;
+    EXPECT_EQ(HCCL_E_NOT_SUPPORT, function()) << name;
+    EXPECT_NE(std::string::npos, Message().find(name)) << Message();
+  }
+  dlclose(library);
 }
 
 TEST(Hccl, HC_011_HC_012_OneRankAndBadArguments) {

@@ -7,68 +7,17 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <random>
-#include <sstream>
 
-#include "../runtime/child.h"
-#include "ranks.h"
+#include "process_ranks.h"
 
 namespace {
 
 using namespace reprise::testing;
 using Clock = std::chrono::steady_clock;
-
-// A token as text: an argument of a child.
-std::string Hex(const HcclRootInfo& token) {
-  std::ostringstream text;
-  for (int i = 0; i < 128; ++i) {
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(token.internal[i]));
-    text << digits;
-  }
-  return text.str();
-}
-
-struct Arguments {
-  uint32_t rank = 0;
-  uint32_t ranks = 0;
-  HcclRootInfo token{};
-  int what = 0;
-};
-std::string Write(uint32_t rank, uint32_t ranks, const HcclRootInfo& token, int what) {
-  return std::to_string(rank) + " " + std::to_string(ranks) + " " + std::to_string(what) + " " + Hex(token);
-}
-Arguments Read() {
-  Arguments read;
-  std::string hex;
-  std::istringstream(Child::Argument()) >> read.rank >> read.ranks >> read.what >> hex;
-  for (size_t i = 0; i < hex.size() / 2; ++i)
-    read.token.internal[i] = static_cast<char>(std::stoi(hex.substr(2 * i, 2), nullptr, 16));
-  return read;
-}
-
-struct Group {
-  explicit Group(const Arguments& arguments, int exec_timeout = -1) {
-    EXPECT_EQ(0, aclrtSetDevice(0));
-    EXPECT_EQ(0, aclrtCreateStream(&me.stream));
-    HcclCommConfig config;
-    HcclCommConfigInit(&config);
-    config.hcclExecTimeOut = exec_timeout;
-    me.rank = arguments.rank;
-    EXPECT_OK(HcclCommInitRootInfoConfig(arguments.ranks, &arguments.token, arguments.rank, &config, &me.comm));
-  }
-  ~Group() {
-    if (me.comm != nullptr) HcclCommDestroy(me.comm);
-    aclrtDestroyStreamForce(me.stream);
-  }
-  Rank me;
-};
-
-float ValueOf(uint32_t rank, size_t i) { return std::sin(static_cast<float>(rank * 7919 + i)) * 3; }
 
 // What each rank does and checks for itself: all operators, small, middle and large.
 void RunOperators(const Arguments& arguments) {
@@ -152,9 +101,7 @@ void RunOperators(const Arguments& arguments) {
 }
 
 // Many small operators in a row, eager and as a graph.
-void RunLatency(const Arguments& arguments) {
-  Group group(arguments);
-  const Rank& r = group.me;
+void RunRow(const Rank& r, uint32_t ranks) {
   Buffer<int32_t> data(1);
   for (int i = 0; i < 200; ++i)
     EXPECT_OK(HcclAllReduce(data.data(), data.data(), 1, HCCL_DATA_TYPE_INT32, HCCL_REDUCE_MAX, r.comm, r.stream));
@@ -165,7 +112,7 @@ void RunLatency(const Arguments& arguments) {
     EXPECT_OK(HcclAllReduce(data.data(), data.data(), 1, HCCL_DATA_TYPE_INT32, HCCL_REDUCE_SUM, r.comm, r.stream));
   ASSERT_EQ(0, aclmdlRICaptureEnd(r.stream, &model));
   int32_t wanted = 1;
-  for (uint32_t i = 0; i < 3; ++i) wanted *= static_cast<int32_t>(arguments.ranks);
+  for (uint32_t i = 0; i < 3; ++i) wanted *= static_cast<int32_t>(ranks);
   for (int step = 0; step < 50; ++step) {
     data[0] = 1;
     // HC-082: one rank calls what the others replay.
@@ -179,6 +126,26 @@ void RunLatency(const Arguments& arguments) {
     ASSERT_EQ(wanted, data[0]);
   }
   EXPECT_EQ(0, aclmdlRIDestroy(model));
+}
+
+// The second machine of two is cut off from the first; each finds the other's ranks lost.
+void RunBlackHole(const Arguments& arguments) {
+  Group group(arguments);
+  const Rank& r = group.me;
+  Buffer<float> data(16);
+  EXPECT_OK(HcclBarrier(r.comm, r.stream));
+  r.Wait();
+  if (2 * r.rank == arguments.ranks) {
+    EXPECT_EQ(0, std::system("ip link set vb down"));
+  }
+  int code = 0;
+  const auto begin = Clock::now();
+  while (code == 0) {
+    EXPECT_OK(HcclAllReduce(data.data(), data.data(), 16, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_MAX, r.comm, r.stream));
+    code = aclrtSynchronizeStreamWithTimeout(r.stream, 60000);
+  }
+  EXPECT_EQ(507057, code) << Message();
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(30));
 }
 
 // The last rank is killed while the others wait for it, or in the midst of large operators.
@@ -223,6 +190,35 @@ void RunMismatch(const Arguments& arguments) {
                           r.stream));
   EXPECT_EQ(507049, aclrtSynchronizeStreamWithTimeout(r.stream, 60000));
   EXPECT_NE(std::string::npos, Message().find("rank 1: AllReduce, count 5")) << Message();
+}
+
+// The last rank does not call what the others wait for, until they have given up. They tell it through another group.
+void RunLate(const Arguments& arguments) {
+  Group group(arguments, 1);
+  Rank r = group.me;
+  std::vector<uint32_t> all;
+  for (uint32_t rank = 0; rank < arguments.ranks; ++rank) all.push_back(rank);
+  HcclCommConfig config;
+  HcclCommConfigInit(&config);
+  config.hcclExecTimeOut = 600;
+  HcclComm patient = nullptr;
+  OK(HcclCreateSubCommConfig(&r.comm, arguments.ranks, all.data(), 7, r.rank, &config, &patient));
+  const std::string last = "rank " + std::to_string(arguments.ranks - 1) + " (process ";
+  Buffer<float> data(16);
+  if (r.rank + 1 != arguments.ranks) {
+    EXPECT_OK(HcclAllReduce(data.data(), data.data(), 16, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM, r.comm, r.stream));
+    const int code = aclrtSynchronizeStreamWithTimeout(r.stream, 60000);
+    const std::string message = Message();
+    // Whoever is first out of time, takes the others with it.
+    EXPECT_TRUE(code == 507048 || code == 507057) << code;
+    EXPECT_NE(std::string::npos, message.find(last)) << message;
+  }
+  aclrtStream other = nullptr;
+  EXPECT_EQ(0, aclrtCreateStream(&other));
+  EXPECT_OK(HcclBarrier(patient, other));
+  EXPECT_EQ(0, aclrtSynchronizeStreamWithTimeout(other, 60000)) << Message();
+  EXPECT_OK(HcclCommDestroy(patient));
+  EXPECT_EQ(0, aclrtDestroyStreamForce(other));
 }
 
 // Two of three ranks come.
@@ -271,8 +267,24 @@ void RunTable(const Arguments& arguments) {
     uint32_t size = 0;
     EXPECT_OK(HcclGetRankSize(comm, &size));
     EXPECT_EQ(arguments.ranks, size);
+    Buffer<int32_t> data(5000);
+    data.Fill([&](size_t) { return static_cast<int32_t>(arguments.rank); });
+    aclrtStream stream = nullptr;
+    ASSERT_EQ(0, aclrtCreateStream(&stream));
+    EXPECT_OK(HcclAllReduce(data.data(), data.data(), 5000, HCCL_DATA_TYPE_INT32, HCCL_REDUCE_SUM, comm, stream));
+    EXPECT_EQ(0, aclrtSynchronizeStreamWithTimeout(stream, 60000)) << Message();
+    EXPECT_EQ(static_cast<int32_t>(arguments.ranks * (arguments.ranks - 1) / 2), data[4999]);
+    EXPECT_EQ(0, aclrtDestroyStream(stream));
     EXPECT_OK(HcclCommDestroy(comm));
   }
+}
+
+// Rank 0 of a job with the table of another one, whose rank 0 is there.
+void RunSecondJob() {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  HcclComm comm = nullptr;
+  EXPECT_EQ(HCCL_E_PARA, HcclCommInitClusterInfo(TablePath().c_str(), 0, &comm));
+  EXPECT_NE(std::string::npos, Message().find("EI0019")) << Message();
 }
 
 // Every operator with values that are checked, some of it more than staging has room for at once (HCCL_BUFFSIZE=1).
@@ -329,14 +341,14 @@ void RunEverything(const Arguments& arguments) {
   Group group(arguments);
   const Rank& r = group.me;
   const uint32_t n = arguments.ranks;
-  for (const size_t count : {size_t{5}, size_t{300001}}) {
+  for (const size_t count : {size_t{5}, size_t{140001}}) {
     const size_t room = std::max<size_t>(count * n + 64, 30000);
     Buffer<float> send(room);
     send.Fill([&](size_t i) { return ValueOf(r.rank, i); });
     std::vector<Buffer<float>> out;
     for (int i = 0; i < 12; ++i) {
       out.emplace_back(room);
-      out.back().Fill([](size_t) { return -1.0f; });
+      std::fill_n(out.back().data(), room, -1.0f);
     }
     SubmitAll(r, n, count, send, out);
     r.Wait();
@@ -389,7 +401,7 @@ void RunEverything(const Arguments& arguments) {
     SubmitAll(r, n, count, send, out);
     ASSERT_EQ(0, aclmdlRICaptureEnd(r.stream, &model));
     for (int step = 0; step < 2; ++step) {
-      for (Buffer<float>& each : out) each.Fill([](size_t) { return -1.0f; });
+      for (Buffer<float>& each : out) std::fill_n(each.data(), room, -1.0f);
       ASSERT_EQ(0, aclmdlRIExecuteAsync(model, r.stream)) << Message();
       r.Wait();
       for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(eager[i], out[i].Values()) << i;
@@ -420,19 +432,31 @@ void RunEverything(const Arguments& arguments) {
   EXPECT_OK(HcclCommResume(r.comm));
 }
 
-void RunRank(const Arguments& arguments) {
+}  // namespace
+
+void reprise::testing::RunSmall(const Rank& rank, uint32_t ranks) { RunRow(rank, ranks); }
+
+void reprise::testing::RunRank(const Arguments& arguments) {
   switch (arguments.what) {
     case 9: return RunEverything(arguments);
     case 1: return RunOperators(arguments);
-    case 2: return RunLatency(arguments);
+    case 2: {
+      Group group(arguments);
+      return RunRow(group.me, arguments.ranks);
+    }
     case 3:
     case 4: return RunDeath(arguments);
     case 5: return RunMismatch(arguments);
     case 6: return RunMissing();
     case 7: return RunBadEnvironment();
     case 8: return RunTable(arguments);
+    case 10: return RunLate(arguments);
+    case 11: return RunBlackHole(arguments);
+    case 13: return RunSecondJob();
   }
 }
+
+namespace {
 
 TEST(HcclProcesses, DISABLED_Rank) { RunRank(Read()); }
 
@@ -491,6 +515,10 @@ TEST(HcclProcesses, HC_072_TwoMachinesOfTwoRanks) {
   RunApart(4, 2, 9);
   RunApart(4, 2, 2);
 }
+TEST(HcclProcesses, HF_04_ARankThatDoesNotComeIsNamed) {
+  RunAll(3, 10);
+  RunApart(4, 2, 10);
+}
 TEST(HcclProcesses, HC_100_MismatchBetweenMachines) { RunApart(3, 2, 5); }
 TEST(HcclProcesses, HC_109_ARankOfAnotherMachineIsKilled) {
   RunApart(4, 2, 3, true);
@@ -526,6 +554,21 @@ TEST(HcclProcesses, HC_013_AMissingRankIsNamed) {
   ::unsetenv("HCCL_CONNECT_TIMEOUT");
 }
 
+// Three ranks of a table with two servers, which are both this machine: through the network.
+TEST(HcclProcesses, HC_030_RankTableOfTwoServers) {
+  ::setenv("REPRISE_TEST_TABLE", std::to_string(getpid()).c_str(), 1);
+  std::ofstream(TablePath())
+      << R"({"status":"completed","version":"1.0","server_count":"2","server_list":[{"server_id":"a","device":[)"
+      << R"({"device_id":"0","device_ip":"127.0.0.1","rank_id":"0"},{"device_id":"1","device_ip":"127.0.0.1",)"
+      << R"("rank_id":"1"}]},{"server_id":"b","device":[{"device_id":"0","device_ip":"127.0.0.2","rank_id":"2"}]}]})";
+  {
+    Child one("HcclProcesses.DISABLED_Rank", Write(1, 3, {}, 8));
+    Child two("HcclProcesses.DISABLED_Rank", Write(2, 3, {}, 8));
+    RunTable({0, 3, {}, 8});
+  }
+  std::remove(TablePath().c_str());
+}
+
 TEST(HcclProcesses, HC_111_BadVariablesAreNamed) {
   const std::pair<const char*, const char*> cases[] = {
       {"HCCL_CONNECT_TIMEOUT", "0"}, {"HCCL_EXEC_TIMEOUT", "soon"}, {"HCCL_BUFFSIZE", "0"},     {"HCCL_RDMA_TC", "3"},
@@ -538,7 +581,24 @@ TEST(HcclProcesses, HC_111_BadVariablesAreNamed) {
   }
 }
 
-TEST(HcclProcesses, HC_028_HC_029_RankTables) {
+// Whether this process serves a rendezvous: a socket with an abstract name is among its descriptors.
+bool IsServing() {
+  std::ifstream table("/proc/self/net/unix");
+  std::string line;
+  while (std::getline(table, line)) {
+    if (line.find("@reprise-hccl-") == std::string::npos) continue;
+    std::istringstream words(line);
+    std::string word;
+    for (int i = 0; i < 7; ++i) words >> word;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code error;
+      if (std::filesystem::read_symlink(entry, error) == "socket:[" + word + "]") return true;
+    }
+  }
+  return false;
+}
+
+TEST(HcclProcesses, HC_028_HC_029_HF_08_RankTables) {
   ::setenv("REPRISE_TEST_TABLE", std::to_string(getpid()).c_str(), 1);
   const auto write = [](const std::string& text) { std::ofstream(TablePath()) << text; };
   const std::string good =
@@ -559,6 +619,20 @@ TEST(HcclProcesses, HC_028_HC_029_RankTables) {
     EXPECT_EQ(HCCL_E_PARA, HcclCommInitClusterInfo(TablePath().c_str(), 0, &comm)) << text;
     EXPECT_NE(std::string::npos, Message().find(category)) << Message();
   };
+  // HF-08: a second job with the table, while rank 0 of the first waits for its rank 1.
+  write(good + " ");
+  std::thread first([] {
+    EXPECT_EQ(0, aclrtSetDevice(0));
+    HcclComm own = nullptr;
+    OK(HcclCommInitClusterInfo(TablePath().c_str(), 0, &own));
+    EXPECT_OK(HcclCommDestroy(own));
+  });
+  while (!IsServing()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  { Child second("HcclProcesses.DISABLED_Rank", Write(0, 2, {}, 13)); }
+  ASSERT_EQ(0, aclrtSetDevice(1));
+  OK(HcclCommInitClusterInfo(TablePath().c_str(), 1, &comm));
+  EXPECT_OK(HcclCommDestroy(comm));
+  first.join();
   bad("{\"status\"", "[", "EI0004");
   bad("completed", "initializing", "EI0004");
   bad("\"server_count\":\"1\"", "\"server_count\":\"2\"", "EI0014");
