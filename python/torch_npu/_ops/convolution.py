@@ -90,7 +90,7 @@ def _check_deformable(name, input, weight, offset, kernel, stride, padding, dila
     counted = (("kernel_size", kernel, 2), ("stride", stride, 4), ("padding", padding, 4), ("dilation", dilation, 4))
     for argument, given, count in counted:
         check(len(given) == count, name, f"{argument} has {len(given)} numbers, expected {count}")
-    check(min(groups, parts, *stride, *dilation) > 0, name, "groups, deformable_groups, stride and dilation are above 0")
+    check(min(groups, parts, *stride, *dilation) > 0, name, "groups, deformable_groups, stride, dilation are above 0")
     check(
         input.size(1) == weight.size(1) * groups and weight.size(0) % groups == 0 and input.size(1) % parts == 0,
         name,
