@@ -50,6 +50,7 @@ add_custom_target(reprise_libraries DEPENDS ${installed} reprise_ge_proto)
 install(TARGETS ${installed} EXPORT RepriseTargets LIBRARY DESTINATION ${REPRISE_LIB_DIR})
 install(TARGETS reprise_ge_proto LIBRARY DESTINATION ${REPRISE_LIB_DIR})  # opened on demand, never linked
 if(TARGET reprise-planner)
+  add_dependencies(reprise_libraries reprise-planner)  # all that is installed
   install(TARGETS reprise-planner RUNTIME DESTINATION bin)
 endif()
 install(DIRECTORY include/ DESTINATION include)

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /// aclnnGroupedDynamicBlockQuantV2 always fails, with 161002: its results are floating numbers of 8 bits
-/// (float8, hifloat8), which this device does not have. Instead: quantize to int8 with
+/// (float8, hifloat8), which functions here do not compute yet. Instead: quantize to int8 with
 /// aclnnDynamicBlockQuant, group by group.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnGroupedDynamicBlockQuantV2GetWorkspaceSize(const aclTensor *x,
     const aclTensor *groupList, double minScale, char *roundModeOptional, int64_t dstType,

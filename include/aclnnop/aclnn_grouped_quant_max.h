@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/// aclnnGroupedQuantMax always fails, with 161002: its results are floating numbers of 8 bits (float8,
-/// hifloat8), which this device does not have. Instead: quantize to int8 with aclnnGroupQuant and find the
+/// aclnnGroupedQuantMax always fails, with 161002: its results are floating numbers of 8 bits, and whether
+/// its scale multiplies or divides is not public. Instead: quantize to int8 with aclnnGroupQuant and find the
 /// greatest with aclnnAmax.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnGroupedQuantMaxGetWorkspaceSize(const aclTensor *x,
     const aclTensor *scale, const aclTensor *groupList, const char *roundMode, int64_t dstType,

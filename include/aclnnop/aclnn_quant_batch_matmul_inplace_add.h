@@ -12,8 +12,8 @@ extern "C" {
 #endif
 
 /// aclnnQuantBatchMatmulInplaceAdd always fails, with 161002: it multiplies floating numbers of 8 bits
-/// (float8), which this device does not have. Instead: multiply with aclnnQuantMatmulV5 and add with
-/// aclnnInplaceAdd.
+/// (float8), which functions here do not compute with yet. Instead: compile a graph with
+/// QuantBatchMatmulInplaceAdd, or convert x1 and x2 with aclnnCast, multiply and add with aclnnInplaceAdd.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnQuantBatchMatmulInplaceAddGetWorkspaceSize(const aclTensor *x1,
     const aclTensor *x2, const aclTensor *x1ScaleOptional, const aclTensor *x2Scale, aclTensor *yRef,
     bool transposeX1, bool transposeX2, int64_t groupSize, uint64_t *workspaceSize, aclOpExecutor **executor);

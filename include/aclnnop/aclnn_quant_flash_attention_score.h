@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /// aclnnQuantFlashAttentionScore always fails, with 161002: it computes in floating numbers of 8 bits
-/// (hifloat8), which this device does not have. Instead: convert query, key and value and use
+/// (hifloat8), and its parameters are not public. Instead: convert query, key and value and use
 /// aclnnFlashAttentionScoreV2.
 #ifdef __cplusplus
 ACL_FUNC_VISIBILITY aclnnStatus aclnnQuantFlashAttentionScoreGetWorkspaceSize(...);

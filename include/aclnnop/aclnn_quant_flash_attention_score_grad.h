@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /// aclnnQuantFlashAttentionScoreGrad always fails, with 161002: it computes in floating numbers of 8 bits
-/// (hifloat8), which this device does not have. Instead: convert query, key, value and dy and use
+/// (hifloat8), and its parameters are not public. Instead: convert query, key, value and dy and use
 /// aclnnFlashAttentionScoreGradV2.
 #ifdef __cplusplus
 ACL_FUNC_VISIBILITY aclnnStatus aclnnQuantFlashAttentionScoreGradGetWorkspaceSize(...);

@@ -12,8 +12,8 @@ extern "C" {
 #endif
 
 /// aclnnQuantGroupedMatmulInplaceAdd always fails, with 161002: it multiplies floating numbers of 8 bits
-/// (float8, hifloat8), which this device does not have. Instead: multiply with aclnnGroupedMatmulV5 and add
-/// with aclnnInplaceAdd.
+/// (float8, hifloat8), which functions here do not compute with yet. Instead: multiply with
+/// aclnnGroupedMatmulV5 and add with aclnnInplaceAdd.
 #ifdef __cplusplus
 ACL_FUNC_VISIBILITY aclnnStatus aclnnQuantGroupedMatmulInplaceAddGetWorkspaceSize(...);
 #else

@@ -11,9 +11,9 @@
 extern "C" {
 #endif
 
-/// aclnnQuantMax always fails, with 161002: its results are floating numbers of 8 bits (float8, hifloat8),
-/// which this device does not have. Instead: quantize to int8 with aclnnQuantize and find the greatest with
-/// aclnnAmax.
+/// aclnnQuantMax always fails, with 161002: its results are floating numbers of 8 bits, and whether its scale
+/// multiplies or divides is not public. Instead: quantize to int8 with aclnnQuantize and find the greatest
+/// with aclnnAmax.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnQuantMaxGetWorkspaceSize(const aclTensor *x, const aclTensor *scale,
     char *roundMode, int64_t dstType, const aclTensor *y, const aclTensor *amax, uint64_t *workspaceSize,
     aclOpExecutor **executor);

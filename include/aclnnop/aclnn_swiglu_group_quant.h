@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /// aclnnSwigluGroupQuant always fails, with 161002: its results are floating numbers of 8 bits (float8,
-/// hifloat8), which this device does not have. Instead: use aclnnSwiGluQuantV2, which gives int8.
+/// hifloat8), which functions here do not compute yet. Instead: use aclnnSwiGluQuantV2, which gives int8.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnSwigluGroupQuantGetWorkspaceSize(const aclTensor *x,
     const aclTensor *weightOptional, const aclTensor *groupIndexOptional, const aclTensor *scaleOptional,
     int64_t dstType, int64_t quantMode, int64_t blockSize, bool roundScale, double clampLimit,

@@ -332,6 +332,46 @@ def masked_causal(g):
     return Call(op, (x, w, mask, grad), want=want)
 
 
+def deformed(x, offset):
+    """What the window of 3 x 3 reads, one pixel of padding, one deformable group: [N, C, Ho * 3, Wo * 3]."""
+    n, c, h, w = x.shape
+    across, down, mask = offset.unflatten(1, (3, 3, 3)).unbind(1)  # [N, Kh, Kw, H, W]
+    at = torch.arange(3) - 1
+    rows = down + at.view(3, 1, 1, 1) + torch.arange(h).view(1, 1, h, 1)
+    columns = across + at.view(1, 3, 1, 1) + torch.arange(w)
+    total = 0
+    for top, left in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        y, z = rows.detach().floor() + top, columns.detach().floor() + left
+        share = (1 - (rows - y).abs()) * (1 - (columns - z).abs())
+        inside = (y >= 0) & (y < h) & (z >= 0) & (z < w)
+        place = (y.clamp(0, h - 1) * w + z.clamp(0, w - 1)).long()
+        pixel = x.flatten(2).gather(2, place.flatten(1).unsqueeze(1).expand(n, c, -1)).unflatten(2, place.shape[1:])
+        total = total + pixel * (share * inside * mask).unsqueeze(1)
+    return total.permute(0, 1, 4, 2, 5, 3).reshape(n, c, 3 * h, 3 * w)
+
+
+def deformable(x, weight, offset, bias):
+    return conv2d(deformed(x, offset), weight, bias, 3, groups=2)
+
+
+def npu_deformable(x, weight, offset, bias):
+    return torch_npu.npu_deformable_conv2d(x, weight, offset, bias, [3, 3], [1] * 4, [1] * 4, groups=2)
+
+
+@case(F32)
+def deformable_conv2d(g):
+    x, weight, offset, bias, grad = g(2, 4, 5, 6), g(6, 2, 3, 3), g(2, 27, 5, 6), g(6), g(2, 6, 5, 6)
+
+    def op(x, weight, offset, bias, grad):
+        out, kept = npu_deformable(x, weight, offset, bias)
+        back = torch_npu.npu_deformable_conv2dbk(x, grad, kept, weight, offset, [3, 3], [1] * 4, [1] * 4, groups=2)
+        return out, kept, *back
+
+    given = x, weight, offset, bias
+    want = (deformable(*given), deformed(x, offset), *backward(deformable, grad, *given))
+    return Call(op, (*given, grad), want=want)
+
+
 @pytest.mark.parametrize("key", case)
 def test_eager_traced_and_captured(key):
     case.run(key)
@@ -409,6 +449,9 @@ GRADIENTS = {
         [(1, 2, 4, 4), (2, 3, 3, 3)],
     ),
     "masked_causal_conv1d": (torch_npu.npu_masked_causal_conv1d, causal_conv, [(6, 2, 4), (3, 4)]),
+    "deformable_conv2d": (
+        lambda *given: npu_deformable(*given)[0], deformable, [(2, 4, 5, 6), (6, 2, 3, 3), (2, 27, 5, 6), (6,)]
+    ),
     "giou": (
         lambda a, b: torch_npu.npu_giou(boxes_of(a), boxes_of(b), True),
         lambda a, b: box_formula("giou")(boxes_of(a), boxes_of(b)),
@@ -440,6 +483,17 @@ GRADIENTS = {
 @pytest.mark.parametrize("key", GRADIENTS)
 def test_gradients(key):
     check_gradients(GRADIENTS[key])
+
+
+def test_deformable_convolutions_name_what_is_wrong():
+    x, weight, offset = (torch.ones(shape, device="npu") for shape in ((2, 4, 5, 6), (6, 2, 3, 3), (2, 27, 5, 6)))
+    ones = [1] * 4
+    with pytest.raises(RuntimeError, match="offset has shape .* expected .2, 54, 5, 6."):
+        torch_npu.npu_deformable_conv2d(x, weight, offset, None, [3, 3], ones, ones, ones, 2, 2)
+    with pytest.raises(RuntimeError, match="modulated must be True"):
+        torch_npu.npu_deformable_conv2d(x, weight, offset, None, [3, 3], ones, ones, ones, 2, 1, False)
+    with pytest.raises(RuntimeError, match="stride has 2 numbers, expected 4"):
+        torch_npu.npu_deformable_conv2d(x, weight, offset, None, [3, 3], [1, 1], ones, ones, 2)
 
 
 def test_shapes_do_not_broadcast():

@@ -45,31 +45,31 @@ aclnnStatus aclnnFusedCausalConv1d(void*, uint64_t, aclOpExecutor*, aclrtStream)
 aclnnStatus aclnnGroupedDynamicBlockQuantGetWorkspaceSize(const aclTensor*, const aclTensor*, double, char*, int64_t,
     int64_t, int64_t, int64_t, const aclTensor*, const aclTensor*, uint64_t*, aclOpExecutor**) {
   return Refuse("aclnnGroupedDynamicBlockQuantGetWorkspaceSize", "aclnnGroupedDynamicBlockQuant",
-                "its results are floating numbers of 8 bits (float8, hifloat8), which this device does not have", "quantize to int8 with aclnnDynamicBlockQuant, group by group");
+                "its results are floating numbers of 8 bits (float8, hifloat8), which functions here do not compute yet", "quantize to int8 with aclnnDynamicBlockQuant, group by group");
 }
 aclnnStatus aclnnGroupedDynamicBlockQuant(void*, uint64_t, aclOpExecutor*, aclrtStream) {
   return Refuse("aclnnGroupedDynamicBlockQuant", "aclnnGroupedDynamicBlockQuant",
-                "its results are floating numbers of 8 bits (float8, hifloat8), which this device does not have", "quantize to int8 with aclnnDynamicBlockQuant, group by group");
+                "its results are floating numbers of 8 bits (float8, hifloat8), which functions here do not compute yet", "quantize to int8 with aclnnDynamicBlockQuant, group by group");
 }
 
 aclnnStatus aclnnGroupedDynamicBlockQuantV2GetWorkspaceSize(const aclTensor*, const aclTensor*, double, char*, int64_t,
     int64_t, int64_t, int64_t, double, const aclTensor*, const aclTensor*, uint64_t*, aclOpExecutor**) {
   return Refuse("aclnnGroupedDynamicBlockQuantV2GetWorkspaceSize", "aclnnGroupedDynamicBlockQuantV2",
-                "its results are floating numbers of 8 bits (float8, hifloat8), which this device does not have", "quantize to int8 with aclnnDynamicBlockQuant, group by group");
+                "its results are floating numbers of 8 bits (float8, hifloat8), which functions here do not compute yet", "quantize to int8 with aclnnDynamicBlockQuant, group by group");
 }
 aclnnStatus aclnnGroupedDynamicBlockQuantV2(void*, uint64_t, aclOpExecutor*, aclrtStream) {
   return Refuse("aclnnGroupedDynamicBlockQuantV2", "aclnnGroupedDynamicBlockQuantV2",
-                "its results are floating numbers of 8 bits (float8, hifloat8), which this device does not have", "quantize to int8 with aclnnDynamicBlockQuant, group by group");
+                "its results are floating numbers of 8 bits (float8, hifloat8), which functions here do not compute yet", "quantize to int8 with aclnnDynamicBlockQuant, group by group");
 }
 
 aclnnStatus aclnnGroupedQuantMaxGetWorkspaceSize(const aclTensor*, const aclTensor*, const aclTensor*, const char*,
     int64_t, const aclTensor*, const aclTensor*, uint64_t*, aclOpExecutor**) {
   return Refuse("aclnnGroupedQuantMaxGetWorkspaceSize", "aclnnGroupedQuantMax",
-                "its results are floating numbers of 8 bits (float8, hifloat8), which this device does not have", "quantize to int8 with aclnnGroupQuant and find the greatest with aclnnAmax");
+                "its results are floating numbers of 8 bits, and whether its scale multiplies or divides is not public", "quantize to int8 with aclnnGroupQuant and find the greatest with aclnnAmax");
 }
 aclnnStatus aclnnGroupedQuantMax(void*, uint64_t, aclOpExecutor*, aclrtStream) {
   return Refuse("aclnnGroupedQuantMax", "aclnnGroupedQuantMax",
-                "its results are floating numbers of 8 bits (float8, hifloat8), which this device does not have", "quantize to int8 with aclnnGroupQuant and find the greatest with aclnnAmax");
+                "its results are floating numbers of 8 bits, and whether its scale multiplies or divides is not public", "quantize to int8 with aclnnGroupQuant and find the greatest with aclnnAmax");
 }
 
 aclnnStatus aclnnHansDecodeGetWorkspaceSize(const aclTensor*, const aclTensor*, const aclTensor*, const aclTensor*,
@@ -142,59 +142,59 @@ aclnnStatus aclnnObfuscationSetupV2(void*, uint64_t, aclOpExecutor*, aclrtStream
 aclnnStatus aclnnQuantBatchMatmulInplaceAddGetWorkspaceSize(const aclTensor*, const aclTensor*, const aclTensor*,
     const aclTensor*, aclTensor*, bool, bool, int64_t, uint64_t*, aclOpExecutor**) {
   return Refuse("aclnnQuantBatchMatmulInplaceAddGetWorkspaceSize", "aclnnQuantBatchMatmulInplaceAdd",
-                "it multiplies floating numbers of 8 bits (float8), which this device does not have", "multiply with aclnnQuantMatmulV5 and add with aclnnInplaceAdd");
+                "it multiplies floating numbers of 8 bits (float8), which functions here do not compute with yet", "compile a graph with QuantBatchMatmulInplaceAdd, or convert x1 and x2 with aclnnCast, multiply and add with aclnnInplaceAdd");
 }
 aclnnStatus aclnnQuantBatchMatmulInplaceAdd(void*, uint64_t, aclOpExecutor*, aclrtStream) {
   return Refuse("aclnnQuantBatchMatmulInplaceAdd", "aclnnQuantBatchMatmulInplaceAdd",
-                "it multiplies floating numbers of 8 bits (float8), which this device does not have", "multiply with aclnnQuantMatmulV5 and add with aclnnInplaceAdd");
+                "it multiplies floating numbers of 8 bits (float8), which functions here do not compute with yet", "compile a graph with QuantBatchMatmulInplaceAdd, or convert x1 and x2 with aclnnCast, multiply and add with aclnnInplaceAdd");
 }
 
 aclnnStatus aclnnQuantFlashAttentionScoreGetWorkspaceSize(...) {
   return Refuse("aclnnQuantFlashAttentionScoreGetWorkspaceSize", "aclnnQuantFlashAttentionScore",
-                "it computes in floating numbers of 8 bits (hifloat8), which this device does not have", "convert query, key and value and use aclnnFlashAttentionScoreV2");
+                "it computes in floating numbers of 8 bits (hifloat8), and its parameters are not public", "convert query, key and value and use aclnnFlashAttentionScoreV2");
 }
 aclnnStatus aclnnQuantFlashAttentionScore(void*, uint64_t, aclOpExecutor*, aclrtStream) {
   return Refuse("aclnnQuantFlashAttentionScore", "aclnnQuantFlashAttentionScore",
-                "it computes in floating numbers of 8 bits (hifloat8), which this device does not have", "convert query, key and value and use aclnnFlashAttentionScoreV2");
+                "it computes in floating numbers of 8 bits (hifloat8), and its parameters are not public", "convert query, key and value and use aclnnFlashAttentionScoreV2");
 }
 
 aclnnStatus aclnnQuantFlashAttentionScoreGradGetWorkspaceSize(...) {
   return Refuse("aclnnQuantFlashAttentionScoreGradGetWorkspaceSize", "aclnnQuantFlashAttentionScoreGrad",
-                "it computes in floating numbers of 8 bits (hifloat8), which this device does not have", "convert query, key, value and dy and use aclnnFlashAttentionScoreGradV2");
+                "it computes in floating numbers of 8 bits (hifloat8), and its parameters are not public", "convert query, key, value and dy and use aclnnFlashAttentionScoreGradV2");
 }
 aclnnStatus aclnnQuantFlashAttentionScoreGrad(void*, uint64_t, aclOpExecutor*, aclrtStream) {
   return Refuse("aclnnQuantFlashAttentionScoreGrad", "aclnnQuantFlashAttentionScoreGrad",
-                "it computes in floating numbers of 8 bits (hifloat8), which this device does not have", "convert query, key, value and dy and use aclnnFlashAttentionScoreGradV2");
+                "it computes in floating numbers of 8 bits (hifloat8), and its parameters are not public", "convert query, key, value and dy and use aclnnFlashAttentionScoreGradV2");
 }
 
 aclnnStatus aclnnQuantGroupedMatmulInplaceAddGetWorkspaceSize(...) {
   return Refuse("aclnnQuantGroupedMatmulInplaceAddGetWorkspaceSize", "aclnnQuantGroupedMatmulInplaceAdd",
-                "it multiplies floating numbers of 8 bits (float8, hifloat8), which this device does not have", "multiply with aclnnGroupedMatmulV5 and add with aclnnInplaceAdd");
+                "it multiplies floating numbers of 8 bits (float8, hifloat8), which functions here do not compute with yet", "multiply with aclnnGroupedMatmulV5 and add with aclnnInplaceAdd");
 }
 aclnnStatus aclnnQuantGroupedMatmulInplaceAdd(void*, uint64_t, aclOpExecutor*, aclrtStream) {
   return Refuse("aclnnQuantGroupedMatmulInplaceAdd", "aclnnQuantGroupedMatmulInplaceAdd",
-                "it multiplies floating numbers of 8 bits (float8, hifloat8), which this device does not have", "multiply with aclnnGroupedMatmulV5 and add with aclnnInplaceAdd");
+                "it multiplies floating numbers of 8 bits (float8, hifloat8), which functions here do not compute with yet", "multiply with aclnnGroupedMatmulV5 and add with aclnnInplaceAdd");
 }
 
 aclnnStatus aclnnQuantMaxGetWorkspaceSize(const aclTensor*, const aclTensor*, char*, int64_t, const aclTensor*,
     const aclTensor*, uint64_t*, aclOpExecutor**) {
   return Refuse("aclnnQuantMaxGetWorkspaceSize", "aclnnQuantMax",
-                "its results are floating numbers of 8 bits (float8, hifloat8), which this device does not have", "quantize to int8 with aclnnQuantize and find the greatest with aclnnAmax");
+                "its results are floating numbers of 8 bits, and whether its scale multiplies or divides is not public", "quantize to int8 with aclnnQuantize and find the greatest with aclnnAmax");
 }
 aclnnStatus aclnnQuantMax(void*, uint64_t, aclOpExecutor*, aclrtStream) {
   return Refuse("aclnnQuantMax", "aclnnQuantMax",
-                "its results are floating numbers of 8 bits (float8, hifloat8), which this device does not have", "quantize to int8 with aclnnQuantize and find the greatest with aclnnAmax");
+                "its results are floating numbers of 8 bits, and whether its scale multiplies or divides is not public", "quantize to int8 with aclnnQuantize and find the greatest with aclnnAmax");
 }
 
 aclnnStatus aclnnSwigluGroupQuantGetWorkspaceSize(const aclTensor*, const aclTensor*, const aclTensor*,
     const aclTensor*, int64_t, int64_t, int64_t, bool, double, double, bool, const aclTensor*, const aclTensor*,
     const aclTensor*, uint64_t*, aclOpExecutor**) {
   return Refuse("aclnnSwigluGroupQuantGetWorkspaceSize", "aclnnSwigluGroupQuant",
-                "its results are floating numbers of 8 bits (float8, hifloat8), which this device does not have", "use aclnnSwiGluQuantV2, which gives int8");
+                "its results are floating numbers of 8 bits (float8, hifloat8), which functions here do not compute yet", "use aclnnSwiGluQuantV2, which gives int8");
 }
 aclnnStatus aclnnSwigluGroupQuant(void*, uint64_t, aclOpExecutor*, aclrtStream) {
   return Refuse("aclnnSwigluGroupQuant", "aclnnSwigluGroupQuant",
-                "its results are floating numbers of 8 bits (float8, hifloat8), which this device does not have", "use aclnnSwiGluQuantV2, which gives int8");
+                "its results are floating numbers of 8 bits (float8, hifloat8), which functions here do not compute yet", "use aclnnSwiGluQuantV2, which gives int8");
 }
 
 aclnnStatus aclnnSwigluGroupQuantGradGetWorkspaceSize(const aclTensor*, const aclTensor*, const aclTensor*,

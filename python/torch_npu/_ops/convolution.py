@@ -3,7 +3,7 @@
 import torch
 from torch_npu._errors import refused
 from torch_npu._ops.checks import check, check_dims
-from torch_npu._ops.registry import composite, declare, derivative
+from torch_npu._ops.registry import composite, declare, derivative, meta
 
 ops = torch.ops.npu
 aten = torch.ops.aten
@@ -77,6 +77,72 @@ def _(input, grad, weight, stride, padding, dilation, groups, output_mask):
 def _(input, grad, weight, padding, output_padding, stride, dilation, groups, mask):
     return _gradients(input, grad, weight, stride, padding, dilation, True, output_padding, groups, mask)
 
+
+# ---- Deformable ----
+
+
+def _check_deformable(name, input, weight, offset, kernel, stride, padding, dilation, groups, parts, modulated):
+    """Sizes of the result."""
+    for argument, tensor in (("input", input), ("weight", weight), ("offset", offset)):
+        check_dims(name, argument, tensor, 4)
+    if not modulated:
+        raise refused(NotImplementedError(f"{name}: modulated must be True; masks of ones do the same"))
+    counted = (("kernel_size", kernel, 2), ("stride", stride, 4), ("padding", padding, 4), ("dilation", dilation, 4))
+    for argument, given, count in counted:
+        check(len(given) == count, name, f"{argument} has {len(given)} numbers, expected {count}")
+    check(min(groups, parts, *stride, *dilation) > 0, name, "groups, deformable_groups, stride, dilation are above 0")
+    check(
+        input.size(1) == weight.size(1) * groups and weight.size(0) % groups == 0 and input.size(1) % parts == 0,
+        name,
+        f"input has {input.size(1)} channels and weight has shape {list(weight.shape)}, which {groups} groups and "
+        f"{parts} deformable groups do not divide",
+    )
+    sizes = [
+        (input.size(2 + i) + padding[2 * i] + padding[2 * i + 1] - dilation[2 + i] * (weight.size(2 + i) - 1) - 1)
+        // stride[2 + i]
+        + 1
+        for i in (0, 1)
+    ]
+    wanted = [input.size(0), 3 * parts * weight.size(2) * weight.size(3), *sizes]
+    check(list(offset.shape) == wanted, name, f"offset has shape {list(offset.shape)}, expected {wanted}")
+    return sizes
+
+
+@meta("npu_deformable_conv2d")
+def _(
+    input, weight, offset, bias, kernel_size, stride, padding, dilation=(1, 1, 1, 1), groups=1, deformable_groups=1,
+    modulated=True,
+):  # fmt: skip
+    height, width = _check_deformable(
+        "npu_deformable_conv2d", input, weight, offset, kernel_size, stride, padding, dilation, groups,
+        deformable_groups, modulated,
+    )  # fmt: skip
+    result = input.new_empty([input.size(0), weight.size(0), height, width])
+    return result, input.new_empty([*input.shape[:2], height * weight.size(2), width * weight.size(3)])
+
+
+@meta("npu_deformable_conv2dbk")
+def _(
+    input, grad_output, offset_out, weight, offset, kernel_size, stride, padding, dilation=(1, 1, 1, 1), groups=1,
+    deformable_groups=1, modulated=True,
+):  # fmt: skip
+    name = "npu_deformable_conv2dbk"
+    sizes = _check_deformable(
+        name, input, weight, offset, kernel_size, stride, padding, dilation, groups, deformable_groups, modulated
+    )
+    wanted = [input.size(0), weight.size(0), *sizes]
+    given = list(grad_output.shape)
+    check(given == wanted, name, f"grad_output has shape {given}, expected {wanted}")
+    empty = (torch.empty_like(each, memory_format=torch.contiguous_format) for each in (input, weight, offset))
+    return *empty, grad_output.new_empty([weight.size(0)])
+
+
+derivative(
+    "npu_deformable_conv2d",
+    "npu_deformable_conv2dbk",
+    "input grad @1 weight offset kernel_size stride padding dilation groups deformable_groups modulated",
+    "input weight offset bias",
+)
 
 # ---- Causal ----
 

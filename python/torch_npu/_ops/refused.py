@@ -21,7 +21,6 @@ _REASONS = {
         npu_random_choice_with_mask npu_rotated_box_decode npu_rotated_box_encode npu_rotated_iou npu_rotated_overlaps
         npu_sub_sample
         """,
-    "use torchvision.ops.deform_conv2d on the CPU": "npu_deformable_conv2d npu_deformable_conv2dbk",
     "use torch.nn.MultiheadAttention or npu_fusion_attention": """
         npu_fused_attention_layernorm_qkv_fwd npu_fused_attention_qkv_grad npu_multi_head_attention
         npu_multi_head_attention_backward
