@@ -63,4 +63,4 @@ def _npugraph_ex(gm, example_inputs, **kwargs):
 
 
 _npugraph_ex.captures = True  # for torch.npu.set_stream in what dynamo traces
-_BACKENDS = {"npu": _backend("max-autotune"), "npugraph_ex": _npugraph_ex}
+_BACKENDS = {"npu": _backend("max-autotune"), "npugraph_ex": _npugraph_ex, "npugraphs": _npugraph_ex}
