@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions and windows."""
+import torch
+
 from torchair._ge_concrete_graph import ge_apis as ge
 from torchair._ge_concrete_graph.dtypes import DataType
 from torchair._ge_concrete_graph.ge_apis import Cast, Const
@@ -211,13 +213,43 @@ def _adaptive_avg_pool_backward(grad_output, self, *, meta_outputs):
     return result if self.rank == 4 else reshape(result, meta_outputs.symsize)
 
 
-@converts("upsample_nearest2d.default", "upsample_nearest2d.vec")
-def _upsample_nearest(self, *args, meta_outputs, **kwargs):
-    return ge.operator("ResizeNearestNeighborV2")(self, sizes(meta_outputs.symsize[2:]))
+def _says(size, wanted, scale):
+    """Whether a scale is what the sizes say: the engine's operator knows sizes alone."""
+    if scale is None or (isinstance(scale, (int, float)) and float(scale).is_integer()):
+        return True
+    return all(isinstance(each, (int, float)) for each in (size, wanted, scale)) and size * scale == wanted
+
+
+def _refuse_scale(size, wanted, scale):
+    raise NotImplementedError(
+        f"upsample_nearest2d: the scale is {scale}, and the sizes are {size} and {wanted}, which say another; give the size instead"
+    )
+
+
+@converts("upsample_nearest2d.default")
+def _upsample_nearest(self, output_size, scales_h=None, scales_w=None, *, meta_outputs):
+    return _upsample_nearest_vec(self, None, (scales_h, scales_w), meta_outputs=meta_outputs)
+
+
+@converts("upsample_nearest2d.vec")
+def _upsample_nearest_vec(input, output_size, scale_factors=None, *, meta_outputs):  # noqa: A002
+    plane = list(zip(input.symsize[2:], meta_outputs.symsize[2:], scale_factors or (None, None)))
+    if all(_says(*each) for each in plane):
+        return ge.operator("ResizeNearestNeighborV2")(input, sizes(meta_outputs.symsize[2:]))
+    for dim, (size, wanted, scale) in enumerate(plane, 2):
+        if not all(isinstance(each, (int, float)) for each in (size, wanted)) or not isinstance(scale, (float, type(None))):
+            _refuse_scale(size, wanted, scale)
+        step = torch.tensor(size / wanted if scale is None else 1 / scale, dtype=torch.float32)
+        places = (torch.arange(wanted, dtype=torch.float32) * step).floor().long().clamp(max=size - 1)
+        input = ge.operator("GatherV2")(input, Const(places.tolist()), Const([dim]))  # noqa: A001
+    return input
 
 
 @converts("upsample_nearest2d_backward.default")
-def _upsample_nearest_backward(grad_output, output_size, input_size, *args, meta_outputs, **kwargs):
+def _upsample_nearest_backward(grad_output, output_size, input_size, scales_h=None, scales_w=None, *, meta_outputs):
+    for each in zip(meta_outputs.symsize[2:], grad_output.symsize[2:], (scales_h, scales_w)):
+        if not _says(*each):
+            _refuse_scale(*each)
     return ge.operator("ResizeNearestNeighborV2Grad")(grad_output, sizes(list(input_size)[2:]))
 
 
