@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams, events, core limits and updates at replays in captured functions."""
+import importlib.util
 import os
+import pathlib
 import subprocess
 import sys
 import warnings
@@ -12,6 +14,7 @@ from acl_support import compiled, graphs, log, operators
 from torch._dynamo.utils import counters
 from torchair import ops, scope
 from torchair._acl_concrete_graph import updatable
+from torchair.ops import _tables as tables
 
 RECORD = "air.tagged_event_record.default"
 
@@ -22,6 +25,14 @@ def without_gradients():
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield
+
+
+def _gate(stream):
+    """The gate of the tests of torch_npu, which are in another folder."""
+    spec = importlib.util.spec_from_file_location("torch_support", pathlib.Path(__file__).parents[1] / "torch" / "support.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Gate(stream)
 
 
 def rand(*shape):
@@ -66,6 +77,52 @@ def test_TA_171_streams_in_eager_runs():
         return y + 1
 
     same_as_eager(step, rand(4), debug__run_eagerly=True)
+
+
+@pytest.mark.parametrize("mode", ["npugraph_ex", "reduce-overhead"])
+@pytest.mark.parametrize("eagerly", [True, False])
+def test_TA_171_what_waits_is_behind_a_slow_stream(mode, eagerly):
+    """However late the scope's stream comes: what the function computes of it waits."""
+    label = f"late {mode} {eagerly}"
+
+    def step(x):
+        with scope.npu_stream_switch(label):
+            y = x * 2
+        ops.wait([y])
+        return y + 1
+
+    f = compiled(step, mode=mode, debug__run_eagerly=eagerly)
+    x = rand(4)
+    f(x)  # compiles, and captures
+    torch.npu.synchronize()
+    with _gate(tables.label_stream(label) if eagerly else torch.npu.current_stream()) as gate:
+        result = f(x)
+        assert not torch.npu.current_stream().query()
+        gate.open()
+        torch.testing.assert_close(result, x * 2 + 1)
+
+
+def test_TA_171_without_a_wait_nothing_is_ordered():
+    """Between scopes the program keeps order: what it does not wait for may not be there yet."""
+    behind = ops.npu_create_tagged_event("behind the sum")
+
+    def step(x):
+        with scope.npu_stream_switch("nobody waits"):
+            y = x * 2
+        z = y + 1
+        ops.npu_tagged_event_record(behind)
+        return z
+
+    f = compiled(step, debug__run_eagerly=True)
+    x = rand(4)
+    f(x)
+    torch.npu.synchronize()
+    with _gate(tables.label_stream("nobody waits")) as gate:
+        f(x)
+        behind.synchronize()  # the sum has run, and its operand has not
+        assert not torch.npu.current_stream().query()  # the function ends behind both
+        gate.open()
+    torch.npu.synchronize()
 
 
 def test_TA_151_wait_tensor_is_for_the_engine():
@@ -230,6 +287,21 @@ def test_TA_168_core_limits():
         torch.npu.reset_stream_limit(stream)
     found = [value for key, value in counters["npugraph_ex"].items() if "global_limit_core_change" in key]
     assert found == [1]
+
+
+@pytest.mark.parametrize("mode", ["npugraph_ex", "reduce-overhead"])
+def test_TA_168_scopes_without_streams(mode):
+    """Where there is one stream alone, memory is let go of as soon as it may; scopes and waits are no values."""
+
+    def step(x):
+        with scope.limit_core_num(4, 8):
+            y = x + 1
+        with scope.super_kernel("kernel"):
+            z = y @ y
+        ops.wait([z])
+        return z * 2
+
+    same_as_eager(step, rand(4, 4), mode=mode)
 
 
 # ---- Updates at replays ----

@@ -96,6 +96,22 @@ def made(x):
             torch.eye(3, device=device), torch.tensor([1.0, 2.0], device=device) * 2]
 
 
+def volumes(x, w, b, t, g):
+    """Over three dims in types that the engine's operator does not take."""
+    backward = torch.ops.aten.convolution_backward
+    shape = [1, 1, 1], [0, 0, 0], [1, 1, 1]
+    y = F.conv3d(x, w)
+    return [F.conv3d(x, w, b, padding=(1, 0, 1), stride=(2, 1, 1)), F.conv3d(x, w, dilation=(2, 1, 1), padding=(1, 1, 0)),
+            F.conv3d(x, g, groups=2, stride=2), F.conv_transpose3d(x, t, stride=2), F.conv3d(x.bfloat16(), w.bfloat16()).isfinite(),
+            F.conv3d(x[0], w), *backward(y, x, w, [6], *shape, False, [0, 0, 0], 1, [True] * 3),
+            *backward(F.conv_transpose3d(x, t), x, t, [3], *shape, True, [0, 0, 0], 1, [True] * 3)]
+
+
+def distances(x, y):
+    return [torch.cdist(x, y, p=p, compute_mode=mode) for p in (0.0, 1.0, 2.0, 2.5, float("inf")) for mode in (
+        "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")[p != 2.0:]] + [torch.cdist(x[0], x[1])]
+
+
 def losses(x, y, i):
     return [F.mse_loss(x, y), F.l1_loss(x, y), F.smooth_l1_loss(x, y), F.cross_entropy(x, i), F.huber_loss(x, y),
             F.binary_cross_entropy_with_logits(x, y.sigmoid())]
@@ -118,18 +134,28 @@ CASES = {
     "scalars": (scalars, lambda: (numbers(), tokens(1), tokens(1, 1), numbers(4))),
     "norms": (norms, lambda: (numbers(6, 4), numbers(4), numbers(4))),
     "windows": (windows, lambda: (numbers(2, 3, 8, 8), numbers(6, 3, 3, 3), numbers(6), numbers(3, 5, 3, 3))),
+    "distances": (distances, lambda: (numbers(2, 5, 3), numbers(2, 4, 3))),
     "made": (made, lambda: (numbers(3, 4),)),
     "losses": (losses, lambda: (numbers(3, 4), numbers(3, 4), tokens(4, 3))),
     "lists": (lists, lambda: (numbers(3, 4).abs(), numbers(3, 4).abs())),
 }
 STATIC_ONLY = {"norms", "indexing"}
+ENGINE_ONLY = {"distances"}
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("name", CASES)
-def test_TA_081_equal_to_eager(name, dynamic):
+def test_TA_081_equal_to_eager(name, dynamic, monkeypatch):
     function, arguments = CASES[name]
+    if name in ENGINE_ONLY:
+        monkeypatch.setenv("REPRISE_STRICT", "1")  # nothing is left to PyTorch
     check(function, *arguments(), dynamic=dynamic, bound=1e-3)
+
+
+def test_volumes(monkeypatch):
+    """With sizes that are numbers."""
+    monkeypatch.setenv("REPRISE_STRICT", "1")
+    check(volumes, numbers(2, 4, 5, 4, 3), numbers(6, 4, 3, 2, 3), numbers(6), numbers(4, 3, 2, 2, 1), numbers(4, 2, 1, 2, 2), bound=1e-3)
 
 
 def test_unknown_operators_are_named(monkeypatch):

@@ -370,3 +370,20 @@ def test_TA_115_119_121_dumps_and_eager(tmp_path):
 
 
 _ = cloned, tokens
+
+
+def test_TA_087_upsampling_stays_one_operator():
+    step = lambda x: torch.nn.functional.interpolate(x, scale_factor=2.0)  # noqa: E731
+    x = numbers(1, 2, 3, 4)
+    made, result = graphs_of(step, x, dynamic=True)
+    assert types(made[0]).count("ResizeNearestNeighborV2") == 1 and "GatherV2" not in types(made[0])
+    equal(result, step(x))
+
+
+def test_upsampling_by_a_scale_that_the_sizes_do_not_say(monkeypatch):
+    """13 of 10: places are those of the scale, not of the sizes."""
+    monkeypatch.setenv("REPRISE_STRICT", "1")  # in the graph
+    step = lambda x: torch.nn.functional.interpolate(x, scale_factor=1.35)  # noqa: E731
+    x = numbers(1, 1, 10, 10)
+    assert not torch.equal(step(x), torch.nn.functional.interpolate(x, size=(13, 13)))
+    check(step, x)

@@ -52,9 +52,10 @@ def test_types_that_the_engine_refuses(split):
     def step(i, x, w):
         return (i + 1).argmax(-1) * 2, torch.nn.functional.conv3d(x, w).relu()
 
-    run = check(step, tokens(9, 3, 5).int(), numbers(1, 2, 4, 4, 4), numbers(3, 2, 3, 3, 3))
+    make = lambda: (tokens(9, 3, 5).int(), *(numbers(*shape, 4, 4).double() for shape in ((1, 2, 4), (3, 2, 3))))  # noqa: E731
+    run = check(step, *make())
     for _ in range(2):
-        arguments = tokens(9, 3, 5).int(), numbers(1, 2, 4, 4, 4), numbers(3, 2, 3, 3, 3)
+        arguments = make()
         equal(run(*arguments), step(*arguments))
     assert {"aten.argmax", "aten.convolution"} == set().union(*(each.fallbacks for each in split))
     assert run.backend.count == 1

@@ -100,6 +100,11 @@ def _call(function, args, kwargs):
     return f"{function}({', '.join(given)})"
 
 
+def _has_no_name(node):
+    """Whether the node is a statement in the source, whose result has no variable."""
+    return is_scope_enter(node) or is_scope_exit(node) or node.target is torch.ops.air.wait.default
+
+
 def _last_uses(graph):
     """{node: names that nobody needs behind it}. On several streams memory is kept until the end of the graph."""
     if len(set(stream_labels(graph).values())) > 1:
@@ -110,7 +115,7 @@ def _last_uses(graph):
             seen.update(node.all_input_nodes)
             continue
         for each in (*node.all_input_nodes, node):
-            if each not in seen and each.op == "call_function":
+            if each not in seen and each.op == "call_function" and not _has_no_name(each):
                 seen.add(each)
                 found.setdefault(node, []).append(each.name)
     return found

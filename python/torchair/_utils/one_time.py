@@ -24,9 +24,10 @@ def patch_torch():
     for word in breaks:
         _break_at(word.strip().upper())
     # An operator of its own for shapes with symbols, too: PyTorch takes it apart when it is traced for autograd.
-    kernels = torch.ops.aten.upsample_nearest2d.vec.py_kernels
-    kernels.pop(torch._C.DispatchKey.Autograd, None)
-    kernels.pop(torch._C.DispatchKey.CompositeImplicitAutograd, None)
+    for overload in (torch.ops.aten.upsample_nearest2d.vec, torch.ops.aten.upsample_nearest2d.default):
+        for key in (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd):
+            overload.py_kernels.pop(key, None)
+        overload._dispatch_cache.clear()
 
 
 def _functional_writes():

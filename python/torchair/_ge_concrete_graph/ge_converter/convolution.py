@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions and windows."""
+import torch
+
 from torchair._ge_concrete_graph import ge_apis as ge
 from torchair._ge_concrete_graph.dtypes import DataType
 from torchair._ge_concrete_graph.ge_apis import Cast, Const
 from torchair._ge_concrete_graph.ge_apis import dtype_promote as promote
-from torchair._ge_concrete_graph.ge_converter.common import full, reshape, sizes
+from torchair._ge_concrete_graph.ge_converter.common import full, reshape, sizes, transpose
 from torchair._ge_concrete_graph.registry import converts
 
 
@@ -39,6 +41,40 @@ def _plane(stride, padding, dilation, output_padding):
     return [1, *stride], [0, *padding], [1, *dilation], [0, *output_padding]
 
 
+# Types that the engine's operator for two dims takes, and the one for three does not.
+_BY_PLANES = (DataType.DT_FLOAT, DataType.DT_BF16)
+
+
+def _goes_by_planes(kind, input, weight, result_sizes):  # noqa: A002
+    """Where sizes are open, the types that the engine does not take stay with PyTorch."""
+    known = all(isinstance(size, int) for size in (*input.symsize, *weight.symsize, *result_sizes))
+    return kind == "Conv3D" and input.dtype in _BY_PLANES and known
+
+
+def _by_planes(input, weight, bias, stride, padding, dilation, groups, result_sizes):  # noqa: A002
+    """A convolution over three dims as one over two: what a filter sees along the first lies beside each other as channels."""
+    stride, padding, dilation = (_whole(each, 3, name) for each, name in
+                                 ((stride, "stride"), (padding, "padding"), (dilation, "dilation")))
+    batch, channels, _, *plane = input.symsize
+    depth, count = weight.symsize[2], result_sizes[2]
+    if padding[0]:
+        paddings = [0] * 4 + [padding[0]] * 2 + [0] * 4
+        input = ge.operator("PadV3")(input, sizes(paddings), Const(0, input.dtype))  # noqa: A001
+    parts = []
+    for place in range(depth):
+        begin = place * dilation[0]
+        ends = sizes([begin]), sizes([begin + (count - 1) * stride[0] + 1])
+        parts.append(ge.operator("StridedSliceV2")(input, *ends, Const([2]), Const([stride[0]])))
+    seen = ge.operator("Pack")(parts, axis=2, N=depth)
+    seen = transpose(reshape(seen, [batch, channels * depth, count, *plane]), [0, 2, 1, 3, 4])
+    seen = reshape(seen, [batch * count, channels * depth, *plane])
+    outputs, own, _, *window = weight.symsize
+    flat = reshape(weight, [outputs, own * depth, *window])
+    result = ge.operator("Conv2D")(seen, flat, bias, **_attributes(4, stride[1:], padding[1:], dilation[1:], groups))
+    result.desc.dtype = input.desc.dtype
+    return transpose(reshape(result, [batch, count, outputs, *result_sizes[3:]]), [0, 2, 1, 3, 4])
+
+
 @converts("convolution.default")
 def _convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, *, meta_outputs):  # noqa: A002
     dtype, rank = meta_outputs.dtype, input.rank
@@ -58,6 +94,8 @@ def _convolution(input, weight, bias, stride, padding, dilation, transposed, out
         if bias is not None:
             channels = [1, result_sizes[1], *[1] * (len(result_sizes) - 2)]
             result = ge.operator("Add")(result, reshape(bias, channels))
+    elif _goes_by_planes(kind, input, weight, result_sizes):
+        return _by_planes(input, weight, bias, stride, padding, dilation, groups, result_sizes)
     else:
         result = ge.operator(kind)(input, weight, bias, **attributes)
         result.desc.dtype = input.desc.dtype
@@ -83,7 +121,10 @@ def _convolution_backward(grad_output, input, weight, bias_sizes, stride, paddin
     dinput = dweight = None
     if transposed:
         if output_mask[0]:
-            dinput = ge.operator(kind)(grad_output, weight, None, **attributes)
+            if _goes_by_planes(kind, grad_output, weight, shapes[0]):
+                dinput = _by_planes(grad_output, weight, None, stride, padding, dilation, groups, shapes[0])
+            else:
+                dinput = ge.operator(kind)(grad_output, weight, None, **attributes)
         if output_mask[1]:
             dweight = ge.operator(f"{kind}BackpropFilter")(grad_output, sizes(shapes[1]), input, **attributes)
     else:
@@ -178,13 +219,43 @@ def _adaptive_avg_pool_backward(grad_output, self, *, meta_outputs):
     return result if self.rank == 4 else reshape(result, meta_outputs.symsize)
 
 
-@converts("upsample_nearest2d.default", "upsample_nearest2d.vec")
-def _upsample_nearest(self, *args, meta_outputs, **kwargs):
-    return ge.operator("ResizeNearestNeighborV2")(self, sizes(meta_outputs.symsize[2:]))
+def _says(size, wanted, scale):
+    """Whether a scale is what the sizes say: the engine's operator knows sizes alone."""
+    if scale is None or (isinstance(scale, (int, float)) and float(scale).is_integer()):
+        return True
+    return all(isinstance(each, (int, float)) for each in (size, wanted, scale)) and size * scale == wanted
+
+
+def _refuse_scale(size, wanted, scale):
+    raise NotImplementedError(
+        f"upsample_nearest2d: the scale is {scale}, and the sizes are {size} and {wanted}, which say another; give the size instead"
+    )
+
+
+@converts("upsample_nearest2d.default")
+def _upsample_nearest(self, output_size, scales_h=None, scales_w=None, *, meta_outputs):
+    return _upsample_nearest_vec(self, None, (scales_h, scales_w), meta_outputs=meta_outputs)
+
+
+@converts("upsample_nearest2d.vec")
+def _upsample_nearest_vec(input, output_size, scale_factors=None, *, meta_outputs):  # noqa: A002
+    plane = list(zip(input.symsize[2:], meta_outputs.symsize[2:], scale_factors or (None, None)))
+    if all(_says(*each) for each in plane):
+        return ge.operator("ResizeNearestNeighborV2")(input, sizes(meta_outputs.symsize[2:]))
+    for dim, (size, wanted, scale) in enumerate(plane, 2):
+        if not all(isinstance(each, (int, float)) for each in (size, wanted)) or not isinstance(scale, (float, type(None))):
+            _refuse_scale(size, wanted, scale)
+        step = torch.tensor(size / wanted if scale is None else 1 / scale, dtype=torch.float32)
+        places = (torch.arange(wanted, dtype=torch.float32) * step).floor().long().clamp(max=size - 1)
+        input = ge.operator("GatherV2")(input, Const(places.tolist()), Const([dim]))  # noqa: A001
+    return input
 
 
 @converts("upsample_nearest2d_backward.default")
-def _upsample_nearest_backward(grad_output, output_size, input_size, *args, meta_outputs, **kwargs):
+def _upsample_nearest_backward(grad_output, output_size, input_size, scales_h=None, scales_w=None, *, meta_outputs):
+    for each in zip(meta_outputs.symsize[2:], grad_output.symsize[2:], (scales_h, scales_w)):
+        if not _says(*each):
+            _refuse_scale(*each)
     return ge.operator("ResizeNearestNeighborV2Grad")(grad_output, sizes(list(input_size)[2:]))
 
 

@@ -6,7 +6,8 @@ import torch
 from torchair._ge_concrete_graph import _operators, auto_converter
 from torchair._ge_concrete_graph import ge_apis as ge
 from torchair._ge_concrete_graph.dtypes import DataType
-from torchair._ge_concrete_graph.ge_converter.common import full
+from torchair._ge_concrete_graph.ge_apis import Const
+from torchair._ge_concrete_graph.ge_converter.common import full, reshape
 from torchair._ge_concrete_graph.graph import Tensor
 from torchair._ge_concrete_graph.registry import overload, register
 
@@ -19,10 +20,12 @@ def _word(name):
 
 class Row:
     """``names``: of inputs and attributes, the argument in their place; ``made``: a function of all arguments instead of
-    one; ``ignored``: arguments that change nothing here; ``absent``: outputs that nobody may read without an argument."""
+    one; ``ignored``: arguments that change nothing here; ``absent``: outputs that nobody may read without an argument;
+    ``counts``: the argument that counts the rows of groups: the operator leaves rows behind them as they are, PyTorch has
+    zeros there."""
 
-    def __init__(self, target, kind, names=(), made=(), ignored=(), absent=()):
-        self.target, self.kind, self.absent = target, kind, dict(absent)
+    def __init__(self, target, kind, names=(), made=(), ignored=(), absent=(), counts=None):
+        self.target, self.kind, self.absent, self.counts = target, kind, dict(absent), counts
         self.own = _operators.definition(kind)
         self.made = dict(made)
         arguments = {_word(each.name): each.name for each in target._schema.arguments}
@@ -56,6 +59,8 @@ class Row:
         made = dict(zip(outputs, made if isinstance(made, tuple) else (made,)))
         results = [made[name] if values[self.absent.get(name, self.names[self.own.inputs[0].name])] is not None else full(meta, 0)
                    for name, meta in zip(order, metas)]
+        if self.counts is not None and values[self.counts] is not None:
+            results = [_zeros_behind(each, meta, values[self.counts], values["x"].rank - 1) for each, meta in zip(results, metas)]
         return results[0] if len(results) == 1 else results
 
     def _check(self, values):
@@ -81,6 +86,18 @@ class Row:
         if operand.name in outputs and self.names.get(operand.name) not in self.written:
             return [ge.Clone(each) for each in value] if isinstance(value, list) else None if value is None else ge.Clone(value)
         return value
+
+
+def _zeros_behind(tensor, meta, counts, dims):
+    """``tensor``, whose first dims are rows, with zeros in those behind as many as ``counts`` has together."""
+    shape = list(meta.symsize)
+    rows = 1
+    for size in shape[:dims]:
+        rows = rows * size
+    count = ge.operator("ReduceSum")(ge.promoted(counts, DataType.DT_INT64), Const([0]))
+    places = ge.operator("Range")(*(ge.promoted(each, DataType.DT_INT64) for each in (0, rows, 1)))
+    kept = reshape(ge.operator("Less")(places, count), shape[:dims] + [1] * (len(shape) - dims))
+    return ge.operator("SelectV2")(kept, tensor, Const(0, meta.dtype))
 
 
 # Arguments that say the type of a result or of packed elements; PyTorch's types of results say the former.
@@ -132,9 +149,9 @@ _ROWS = (
     ("npu_anti_quant", "AscendAntiQuantV2"),
     ("npu_apply_rotary_pos_emb", "ApplyRotaryPosEmb", dict(made={"layout": _from({"BSND": 1}, "layout")})),
     ("npu_attention_update", "AttentionUpdate", dict(names={"go": "local_out"}, made={"sp": lambda values: len(values["lse"])})),
-    ("npu_clipped_swiglu", "ClippedSwiglu"),
+    ("npu_clipped_swiglu", "ClippedSwiglu", dict(counts="group_index")),
     ("npu_dequant_swiglu_quant", "DequantSwigluQuant", dict(
-        made={"quant_mode": _from({0: "static", 1: "dynamic"}, "quant_mode"), "round_mode": _from({None: "rint", 0: "rint"}, "round_mode")})),
+        counts="group_index", made={"quant_mode": _from({0: "static", 1: "dynamic"}, "quant_mode"), "round_mode": _from({None: "rint", 0: "rint"}, "round_mode")})),
     ("npu_dynamic_quant", "DynamicQuant", dict(names={"x": "input"})),
     ("npu_dynamic_quant_asymmetric", "DynamicQuantV2", dict(names={"x": "input"})),
     ("npu_fast_gelu_backward", "FastGeluGrad", dict(names={"dy": "grad", "x": "input"})),

@@ -268,3 +268,23 @@ def _searchsorted(sorted_sequence, self, *, out_int32=False, right=False, side=N
 
 
 _ = torch
+
+
+@converts("_cdist_forward.default")
+def _cdist(x1, x2, p, compute_mode=None, *, meta_outputs):
+    """Of all pairs of rows; the differences lie in memory."""
+    left = reshape(x1, [*x1.symsize[:-1], 1, x1.symsize[-1]])
+    right = reshape(x2, [*x2.symsize[:-2], 1, *x2.symsize[-2:]])
+    last, dtype = Const([len(meta_outputs.symsize)]), meta_outputs.dtype
+    if is_empty(x1) or is_empty(x2):
+        return full(meta_outputs, 0)
+    apart = ge.operator("Sub")(left, right)
+    if p == 0:
+        return ge.operator("ReduceSum")(promote(ge.operator("NotEqual")(apart, Const(0, dtype)), target_dtype=dtype), last)
+    if p == 2:
+        return ge.operator("Sqrt")(ge.operator("ReduceSum")(ge.operator("Mul")(apart, apart), last))
+    apart = ge.operator("Abs")(apart)
+    if p in (1, float("inf")):
+        return ge.operator("ReduceSum" if p == 1 else "ReduceMax")(apart, last)
+    total = ge.operator("ReduceSum")(ge.operator("Pow")(apart, Const(p, dtype)), last)
+    return ge.operator("Pow")(total, Const(1 / p, dtype))
