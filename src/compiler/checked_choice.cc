@@ -42,6 +42,7 @@ class Choice {
   }
 
   std::vector<uint32_t> Run(uint64_t most_bytes) {
+    ForgetData();
     for (const uint32_t input : asked_) sources_[graph_.inputs[input]] = {input};
     for (const NodeId id : TopologicalOrder(graph_)) Visit(id);
     if (products_ < kFewestProducts) return {};
@@ -73,6 +74,21 @@ class Choice {
     room -= bytes;
   }
 
+  // What products take beside a weight is no weight, whatever the caller says: the first operand of all of them.
+  void ForgetData() {
+    for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
+      const Node& node = graph_.at(id);
+      if (ProductOf(node) == nullptr || node.inputs.empty() || !node.inputs[0].source.is_set()) continue;
+      std::erase_if(asked_, [&](uint32_t input) { return graph_.inputs[input] == node.inputs[0].source.node; });
+    }
+  }
+
+  static const Product* ProductOf(const Node& node) {
+    const auto* const product =
+        std::ranges::find_if(kProducts, [&](const Product& known) { return known.type == node.type; });
+    return node.kind == NodeKind::kOperator && product != std::end(kProducts) ? product : nullptr;
+  }
+
   // What a node makes of weights alone has these weights as its sources.
   void Visit(NodeId id) {
     const Node& node = graph_.at(id);
@@ -94,9 +110,8 @@ class Choice {
 
   void VisitProduct(NodeId id) {
     const Node& node = graph_.at(id);
-    const auto* const product =
-        std::ranges::find_if(kProducts, [&](const Product& known) { return known.type == node.type; });
-    if (product == std::end(kProducts) || node.op == nullptr) return;
+    const Product* const product = ProductOf(node);
+    if (product == nullptr || node.op == nullptr) return;
     StatusOr<Operands> operands = BindOperands(graph_, id);
     if (!operands.ok()) return;
     for (size_t o = 0; o < operands.value().size(); ++o) {

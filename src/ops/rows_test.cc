@@ -146,13 +146,34 @@ TEST_F(RowsTest, OneTypeHasAFunctionOfItsOwn) {
   EXPECT_NE(add(DType::kInt32, DType::kInt32, 1), general);
 }
 
+TEST_F(RowsTest, WhatIsBroadcastIsNamed) {
+  const auto f = DType::kFloat;
+  const auto broadcast_of = [&](const std::vector<int64_t>& of_a, const std::vector<int64_t>& of_b) {
+    const auto matrix = [&](int at, const std::vector<int64_t>& sizes) {
+      return Tensor(f, at, sizes, sizes.size() == 1 ? std::vector<int64_t>{1} : std::vector<int64_t>{sizes[1], 1});
+    };
+    ir::Elementwise rows;
+    EXPECT_TRUE(Lower(OpId::kAdd, {matrix(0, of_a), matrix(1, of_b), Scalar(1), matrix(2, {7, 100})})->Rows(rows));
+    EXPECT_EQ(rows.call.count, 700);
+    return rows.broadcast;
+  };
+  EXPECT_EQ(broadcast_of({7, 100}, {7, 100}), 0U);
+  EXPECT_EQ(broadcast_of({7, 100}, {1}), 0U) << "one element for all";
+  EXPECT_EQ(broadcast_of({7, 100}, {100}), 0b100U) << "a row for all rows";
+  EXPECT_EQ(broadcast_of({7, 1}, {7, 100}), 0b010U) << "an element for each row";
+  EXPECT_EQ(broadcast_of({7, 1}, {100}), 0b110U);
+}
+
 TEST_F(RowsTest, OtherLayoutsAreNot) {
   const auto f = DType::kFloat;
   EXPECT_FALSE(Declares(Lower(OpId::kRelu, {Tensor(f, 0, {kCount}, {2}), Tensor(f, 2)}))) << "gaps";
   EXPECT_FALSE(Declares(Lower(OpId::kRelu, {Tensor(f, 0), Tensor(f, 2, {kCount}, {2})}))) << "gaps in the output";
-  EXPECT_FALSE(Declares(Lower(OpId::kAdd, {Tensor(f, 0, {7, 100}, {100, 1}), Tensor(f, 1, {100}, {1}), Scalar(1),
+  EXPECT_FALSE(Declares(Lower(OpId::kAdd, {Tensor(f, 0, {7, 100}, {100, 1}), Tensor(f, 1, {7, 100}, {1, 7}), Scalar(1),
                                            Tensor(f, 2, {7, 100}, {100, 1})})))
-      << "a row for all rows";
+      << "columns behind each other";
+  EXPECT_FALSE(Declares(Lower(OpId::kAdd, {Tensor(f, 0, {7, 100}, {100, 1}), Tensor(f, 1, {100}, {2}), Scalar(1),
+                                           Tensor(f, 2, {7, 100}, {100, 1})})))
+      << "a row with gaps for all rows";
   EXPECT_FALSE(Declares(Lower(OpId::kSoftmax, {Tensor(f, 0), Argument::Integer(ParamKind::kInt, 0), Tensor(f, 2)})));
 }
 
