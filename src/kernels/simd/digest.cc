@@ -113,6 +113,10 @@ namespace {
 
 HWY_EXPORT(AddLines);
 
+void AddAllLines(DigestSums& sums, const char* from, size_t lines) {
+  HWY_DYNAMIC_DISPATCH(AddLines)(sums, from, lines);
+}
+
 uint64_t Mixed(uint64_t value) {
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9;
   value = (value ^ (value >> 27)) * 0x94D049BB133111EB;
@@ -128,11 +132,11 @@ Digest DigestOf(const void* data, uint64_t bytes) {
   for (size_t i = 0; i < simd::kDigestLanes; ++i) sums.keys[i] = Mixed(i + 1);
   const auto* const from = static_cast<const char*>(data);
   const uint64_t whole = bytes / simd::kDigestLineBytes * simd::kDigestLineBytes;
-  HWY_DYNAMIC_DISPATCH(simd::AddLines)(sums, from, whole / simd::kDigestLineBytes);
+  simd::AddAllLines(sums, from, whole / simd::kDigestLineBytes);
   if (whole != bytes) {
     char last[simd::kDigestLineBytes] = {};
     std::memcpy(last, from + whole, bytes - whole);
-    HWY_DYNAMIC_DISPATCH(simd::AddLines)(sums, last, 1);
+    simd::AddAllLines(sums, last, 1);
   }
   Digest digest{{Mixed(bytes + simd::kDigestStep), Mixed(~bytes)}};
   for (size_t i = 0; i < simd::kDigestLanes; ++i) {
