@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "compiler/passes/writes.h"
 #include "compiler/rewrite.h"
 #include "compiler/run_check.h"
 #include "compiler/storage.h"
@@ -149,6 +150,11 @@ class CheckedExecutable final : public Executable {
       known_.push_back(KnownTensor::Of(general_->graph().TensorOf({general_->graph().inputs[input], 0})));
       bytes.push_back(known_.back().bytes);
     }
+    const Writes writes(general_->graph());
+    for (uint32_t input = 0; input < general_->graph().inputs.size(); ++input) {
+      const NodeId node = general_->graph().inputs[input];
+      if (writes.IsWritten({node, 0}) || general_->graph().at(node).type == "RefData") written_.push_back(input);
+    }
     pieces_ = std::make_shared<const Pieces>(bytes);
   }
 
@@ -198,14 +204,25 @@ class CheckedExecutable final : public Executable {
   CheckedRuns counts() const { return {counts_->preparations, counts_->prepared, counts_->general}; }
 
  private:
-  // Whether the request has the weights on the device, as the graph takes them. Where not, the graph has the word.
+  // Whether the request has the weights on the device, as the graph takes them, where the run does not write. Where
+  // not, the graph has the word.
   bool HasWeights(const RunRequest& request) const {
     if (request.inputs.size() != general_->graph().inputs.size()) return false;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const RunTensor& given = request.inputs[inputs_[i]];
-      if (given.on_host || given.data == nullptr || !known_[i].Fits(given)) return false;
+      if (given.on_host || given.data == nullptr || !known_[i].Fits(given) || IsWritten(given, request)) return false;
     }
     return true;
+  }
+
+  bool IsWritten(const RunTensor& weight, const RunRequest& request) const {
+    const auto overlaps = [&](const RunTensor& other) {
+      const auto begin = reinterpret_cast<uintptr_t>(weight.data);
+      const auto from = reinterpret_cast<uintptr_t>(other.data);
+      return other.data != nullptr && from < begin + weight.bytes && begin < from + other.bytes;
+    };
+    return std::ranges::any_of(written_, [&](uint32_t input) { return overlaps(request.inputs[input]); }) ||
+           std::ranges::any_of(request.outputs, overlaps);
   }
 
   Addresses AddressesOf(const RunRequest& request) const {
@@ -233,7 +250,9 @@ class CheckedExecutable final : public Executable {
       return {};
     }
     if (observation_ == nullptr || observation_->is_same.load(std::memory_order_acquire)) {
-      return Prepare(stream, request);
+      // Nobody waits here for work that may need what this thread does next.
+      if (stream.IsIdle()) Prepare(request);
+      return {};
     }
     if (observation_->looks.load(std::memory_order_acquire) > 1) Postpone();
     runs_to_look_ = std::max(runs_to_look_, kFewestRunsToLook);
@@ -250,8 +269,7 @@ class CheckedExecutable final : public Executable {
     runs_to_look_ = interval_;
   }
 
-  Status Prepare(runtime::Stream& stream, const RunRequest& request) REPRISE_REQUIRES(mutex_) {
-    REPRISE_RETURN_IF_ERROR(stream.Synchronize(runtime::DeadlineAfterMs(-1)));
+  void Prepare(const RunRequest& request) REPRISE_REQUIRES(mutex_) {
     auto prepared = std::make_shared<Prepared>();
     auto made = Executable::Compile(WithValues(request, prepared->digests), options_);
     if (made.ok() && (*made)->is_static()) {
@@ -260,11 +278,10 @@ class CheckedExecutable final : public Executable {
       if (needs.constants + needs.features <= AddedBytes()) {
         prepared_ = std::move(prepared);
         ++counts_->preparations;
-        return {};
+        return;
       }
     }
     is_given_up_ = true;
-    return {};
   }
 
   // Packed weights may have as many bytes as the weights, and half as many once more.
@@ -311,6 +328,7 @@ class CheckedExecutable final : public Executable {
   const std::vector<uint32_t> inputs_;
   const uint64_t most_bytes_;
   std::vector<KnownTensor> known_;  ///< of inputs_
+  std::vector<uint32_t> written_;   ///< inputs whose memory the graph writes
   std::shared_ptr<const Pieces> pieces_;
   const std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
   Mutex mutex_;

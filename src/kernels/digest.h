@@ -3,8 +3,10 @@
 // Digests: 128 bits that tell whether bytes are still what they were. They depend on the bytes alone, not on the
 // machine.
 //
-// A change within one word of 64 bits always shows. Other changes stay hidden with the chance of two random numbers of
-// 128 bits to be equal: digests find what has changed, and do not stand against somebody who looks for equal ones.
+// Two sums of 64 bits, of the words and of products of their halves under keys of their places, mixed. A change within
+// one word changes the first; two changes that cancel there stay hidden with a chance of about 2^-32 if their values are
+// chosen against each other, and of 2^-64 if they are not. Digests find what has changed, and do not stand against
+// somebody who looks for equal ones.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,9 @@ return y
 
 class CheckedInputs : public EngineTest {
  protected:
-  void Load(const char* text, const char* weights, const OptionMap& options = {}) {
+  static inline const std::pair<const std::string, std::string> kOn = {"reprise.preparedInputBytes", "1073741824"};
+
+  void Load(const char* text, const char* weights, const OptionMap& options = {kOn}) {
     AddCompiled(1, text, options);
     ASSERT_EQ(Text(session_->LoadGraph(1, {{"reprise.checkedInputIndexes", weights}}, stream_)), "");
   }
@@ -217,7 +219,7 @@ TEST_F(CheckedInputs, NormsAreFoldedIntoConvolutions) {
 }
 
 TEST_F(CheckedInputs, FrozenInputsAreCheckedToo) {
-  AddCompiled(1, kProductText);
+  AddCompiled(1, kProductText, {kOn});
   ASSERT_EQ(Text(session_->LoadGraph(1, {{"ge.exec.frozenInputIndexes", "1"}}, stream_)), "");
   MakeProduct(1);
   ExpectProduct(1);
@@ -227,6 +229,29 @@ TEST_F(CheckedInputs, FrozenInputsAreCheckedToo) {
   ExpectProduct(2);
   inputs_[1] = OnDevice(std::vector<float>(kWidth * kWidth, 9), {kWidth, kWidth});  // the address stays the first one
   ExpectProduct(2);
+}
+
+TEST_F(CheckedInputs, WeightsThatTheRunWritesAreReadAsTheyAre) {
+  Load(R"(graph aliased
+x = Data() : float32 [64, 128]
+w = Data() : float32 [128, 128]
+v = Data() : float32 [128, 128]
+n = Data() : float32 [128, 128]
+a = Assign(v, n)
+y = MatMulV2(x, w)
+return y, a
+)",
+       "1");
+  const auto square = [&](float value) {
+    return OnDevice(std::vector<float>(kWidth * kWidth, value), {kWidth, kWidth});
+  };
+  inputs_ = {OnDevice(std::vector<float>(kRows * kWidth, 1), {kRows, kWidth}), square(1), square(5), square(6)};
+  for (int run = 0; run < 2; ++run) EXPECT_EQ(Execute().front(), kWidth);
+  EXPECT_EQ(Counts().prepared, 2U);
+  inputs_[2] = inputs_[1];  // the memory of the weight is that of the variable
+  (void)Execute();
+  EXPECT_EQ(Counts().prepared, 2U);
+  EXPECT_EQ(Execute().front(), 6 * kWidth);
 }
 
 TEST_F(CheckedInputs, OnlyWhatIsWorthItIsChecked) {
@@ -263,8 +288,8 @@ return y
   EXPECT_EQ(chosen(written, {1, 2}, 1 << 20), Chosen()) << "the graph writes it";
 }
 
-TEST_F(CheckedInputs, OptionsSwitchThemOff) {
-  Load(kProductText, "1;2", {{"reprise.preparedInputBytes", "0"}});
+TEST_F(CheckedInputs, OptionsSwitchThemOn) {
+  Load(kProductText, "1;2", {});
   MakeProduct(1);
   ExpectProduct(1);
   EXPECT_FALSE((*session_->Compiled(1))->checked_runs().has_value());
