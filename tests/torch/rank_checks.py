@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What two ranks of hccl do together, one function after the other; test_distributed.py runs them."""
 import datetime
+import os
+import signal
 import threading
 import time
 import warnings
@@ -524,3 +526,39 @@ def ht_080_functional(rank, size):
         compiled = torch.compile(compute, backend=name, fullgraph=True)
         for _ in range(3):
             assert compiled(x).tolist() == wanted, name
+
+
+def ht_098_reinit(rank, size):
+    group = dist.new_group()
+    for turn in range(4):
+        value = there(rank + turn)
+        dist.all_reduce(value, group=group)
+        assert value.tolist() == [2 * turn + 1], turn
+        message = there(turn)
+        if rank == 0:
+            dist.send(message, 1, group=group)
+        else:
+            received = there(-1)
+            dist.recv(received, 0, group=group)
+            assert received.tolist() == [turn]
+        torch.npu.synchronize()
+        torch_npu.distributed.reinit_process_group(group)
+
+
+def ht_001_forked(rank, size):
+    """A child of fork has no watchdogs to wait for when it ends."""
+    dist.all_reduce(there(rank))
+    torch.npu.synchronize()
+    child = os.fork()
+    if child == 0:
+        torch_npu._C._distributed_c10d._stop_watchdogs()
+        os._exit(7)
+    end = time.monotonic() + 120
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.01)
+    assert os.waitstatus_to_exitcode(status) == 7, status

@@ -137,6 +137,7 @@ void ProcessGroupHCCL::DeleteStoreKeys() {
     const std::lock_guard lock(mutex_);
     keys = std::exchange(keys_, {});
     created_ = 0;
+    ++rebuilds_;
   }
   const ReleaseGil no_gil;
   for (const std::string& key : keys) (void)store_->deleteKey(key);
@@ -202,8 +203,14 @@ NPUStream ProcessGroupHCCL::CollectiveStream(c10::DeviceIndex device) const {
   return SharedStream(*name, device, [&] { return NewStream(device); });
 }
 
-HcclRootInfo ProcessGroupHCCL::ExchangeRoot(const std::string& key, uint32_t rank) {
+HcclRootInfo ProcessGroupHCCL::ExchangeRoot(const std::string& of_group, uint32_t rank) {
   HcclRootInfo root;
+  std::string key = of_group;
+  {
+    const std::lock_guard lock(mutex_);
+    // Rank 0 may not have deleted the keys of before yet.
+    if (rebuilds_ != 0) key = c10::str("rebuilt ", rebuilds_, ":", key);
+  }
   if (rank == 0) {
     CheckHccl(HcclGetRootInfo(&root), "HcclGetRootInfo");
     store_->set(key, std::vector<uint8_t>(root.internal, root.internal + sizeof root.internal));

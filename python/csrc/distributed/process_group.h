@@ -129,7 +129,7 @@ class ProcessGroupHCCL final : public c10d::Backend {
   std::shared_ptr<Communicator> CommunicatorFor(c10::DeviceIndex device, int peer);
   std::shared_ptr<Communicator> Create(c10::DeviceIndex device, const std::string& key, uint32_t rank, uint32_t size,
                                        const std::string& name, const NPUStream& stream);
-  HcclRootInfo ExchangeRoot(const std::string& key, uint32_t rank);
+  HcclRootInfo ExchangeRoot(const std::string& of_group, uint32_t rank);
   NPUStream NewStream(c10::DeviceIndex device) const;
   NPUStream CollectiveStream(c10::DeviceIndex device) const;
   c10::DeviceIndex DefaultDevice();
@@ -155,6 +155,7 @@ class ProcessGroupHCCL final : public c10d::Backend {
   std::shared_ptr<Communicator> communicator_;
   std::map<int, std::shared_ptr<Communicator>> transfers_;  // by the peer
   uint64_t created_ = 0;                                    // communicators: the next key
+  uint64_t rebuilds_ = 0;                                   // how often the group was made anew, on all ranks alike
   std::vector<std::string> keys_;                           // that this rank has set
   std::string own_name_;
   std::chrono::milliseconds ephemeral_{0};

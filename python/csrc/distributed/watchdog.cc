@@ -3,6 +3,7 @@
 
 #include <acl/acl.h>
 #include <c10/util/Exception.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -41,6 +42,7 @@ void Watchdog::Add(std::shared_ptr<Operation> operation) {
   if (stops_) return;
   pending_.push_back(std::move(operation));
   if (!thread_.joinable()) {
+    process_ = getpid();
     thread_ = std::thread([this] { Loop(); });
     const std::lock_guard all_lock(Watchdogs().mutex);
     Watchdogs().live.insert(this);
@@ -52,6 +54,7 @@ void Watchdog::Add(std::shared_ptr<Operation> operation) {
 void Watchdog::Clear() {
   const std::lock_guard lock(mutex_);
   pending_.clear();
+  failed_at_ = {};
 }
 
 void Watchdog::SetPaused(bool is_paused) {
@@ -71,6 +74,10 @@ void Watchdog::Stop() noexcept {
     stops_ = true;
     changed_.notify_one();
     std::swap(thread, thread_);
+    if (process_ != getpid() && thread.joinable()) {
+      new std::thread(std::move(thread));  // of the process that this one was forked from: nothing to wait for
+      return;
+    }
   }
   if (!thread.joinable()) return;
   if (thread.get_id() == std::this_thread::get_id()) {
@@ -169,8 +176,13 @@ bool Watchdog::HandleTimeout(const std::vector<std::shared_ptr<Operation>>& late
 }
 
 bool Watchdog::HandleFailure(const std::shared_ptr<Operation>& failed) {
-  if (failed_at_ == steady_clock::time_point{}) {
-    failed_at_ = steady_clock::now();
+  steady_clock::time_point since;
+  {
+    const std::lock_guard lock(mutex_);
+    since = failed_at_;
+    if (since == steady_clock::time_point{}) failed_at_ = steady_clock::now();
+  }
+  if (since == steady_clock::time_point{}) {
     std::exception_ptr error;
     try {
       failed->communicator()->RaiseError();
@@ -194,7 +206,7 @@ bool Watchdog::HandleFailure(const std::shared_ptr<Operation>& failed) {
     Clear();
     return true;
   }
-  if (rules_.handling == ErrorHandling::kCleanUp || steady_clock::now() - failed_at_ < kGrace) return true;
+  if (rules_.handling == ErrorHandling::kCleanUp || steady_clock::now() - since < kGrace) return true;
   EndProcess(
       "Some HCCL operations have failed or timed out. To avoid data inconsistency, we are taking the entire process "
       "down.");

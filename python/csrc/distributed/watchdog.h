@@ -4,6 +4,8 @@
 // failed. It sleeps while there are none.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -58,9 +60,10 @@ class Watchdog {
   std::condition_variable changed_;
   std::list<std::shared_ptr<Operation>> pending_;
   std::thread thread_;
+  pid_t process_ = 0;  // that has the thread: a forked one has not
   bool stops_ = false;
   bool is_paused_ = false;
-  std::chrono::steady_clock::time_point failed_at_{};
+  std::chrono::steady_clock::time_point failed_at_{};  // the first failure since Clear
 };
 
 }  // namespace torch_npu
