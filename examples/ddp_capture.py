@@ -46,7 +46,7 @@ def alone():
 def main():
     dist.init_process_group("hccl")
     rank, size = dist.get_rank(), dist.get_world_size()
-    torch.npu.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.npu.device_count())
+    torch.npu.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     side = torch.npu.Stream()
     with torch.npu.stream(side):  # gradients are added up on the stream that this is made on
         model = DistributedDataParallel(make_model())

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 
 #include "base/env.h"
 #include "base/fault.h"
@@ -230,10 +231,23 @@ std::vector<int> ParseVisibleDevices(std::string_view list, int physical) {
   return ids;
 }
 
+// Unless the number is set, one for each rank that a launcher of PyTorch has started on this machine: the first thing
+// that its programs do is to choose the device of their local rank.
+static int PhysicalDevices() {
+  const char* const ranks = std::getenv("LOCAL_WORLD_SIZE");
+  if (ranks != nullptr && std::getenv("REPRISE_DEVICES") == nullptr) {
+    int count = 0;
+    const char* const end = ranks + std::strlen(ranks);
+    const auto [after, error] = std::from_chars(ranks, end, count);
+    if (error == std::errc() && after == end && count >= 1 && count <= device::kMaxDevices) return count;
+  }
+  return static_cast<int>(EnvInt(EnvVar::kDevices, 1, device::kMaxDevices));
+}
+
 const std::vector<std::unique_ptr<Device>>& Devices() {
   static const auto* const devices = [] {
     internal::g_launch_is_blocking = EnvInt(EnvVar::kLaunchBlocking) != 0;  // nobody has a stream yet
-    const int physical = static_cast<int>(EnvInt(EnvVar::kDevices, 1, device::kMaxDevices));
+    const int physical = PhysicalDevices();
     auto* all = new std::vector<std::unique_ptr<Device>>;
     const std::string& visible = Env(EnvVar::kVisibleDevices);
     if (visible.empty()) {

@@ -562,3 +562,65 @@ def ht_001_forked(rank, size):
             os.kill(child, signal.SIGKILL)
         time.sleep(0.01)
     assert os.waitstatus_to_exitcode(status) == 7, status
+
+
+def _mlp():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 8))
+
+
+def _losses(model, rows):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = model(rows).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack([getattr(loss, "full_tensor", lambda loss=loss: loss)() for loss in losses]).cpu()
+
+
+def ht_082_fully_shard(rank, size):
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = dist.init_device_mesh("npu", (size,))
+    rows = torch.randn(8, 16, generator=torch.Generator().manual_seed(1))
+    model = _mlp().npu()
+    for part in (model[0], model[2], model):
+        fully_shard(part, mesh=mesh)
+    torch.testing.assert_close(_losses(model, rows.npu()), _losses(_mlp(), rows))
+
+
+def ht_082_tensor_parallel(rank, size):
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = dist.init_device_mesh("npu", (size,))
+    rows = torch.randn(8, 16, generator=torch.Generator().manual_seed(1))
+    model = parallelize_module(_mlp().npu(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    torch.testing.assert_close(_losses(model, rows.npu()), _losses(_mlp(), rows))
+    with torch.no_grad():
+        static = rows.npu()
+        model(static)
+        graph = torch.npu.NPUGraph()
+        with torch.npu.graph(graph):
+            captured = model(static) * 2  # uses, and so waits for, what the ranks have added up
+        for step in range(3):
+            static.copy_(rows + step)
+            graph.replay()
+            torch.testing.assert_close(captured, model(static) * 2)
+
+
+def ht_082_pipeline(rank, size):
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+    rows = torch.randn(8, 16, generator=torch.Generator().manual_seed(1))
+    whole = _mlp()
+    stage = PipelineStage((whole[:2] if rank == 0 else whole[2:]).npu(), rank, size, torch.device("npu:0"))
+    schedule = ScheduleGPipe(stage, 2, loss_fn=lambda out, wanted: (out - wanted).square().mean())
+    if rank == 0:
+        schedule.step(rows.npu())
+    else:
+        losses = []
+        schedule.step(target=torch.zeros(8, 8, device="npu"), losses=losses)
+        torch.testing.assert_close(torch.stack(losses).mean().cpu().detach(), _mlp()(rows).square().mean().detach())

@@ -54,7 +54,9 @@ c10::DeviceIndex CountVisible(const char* list, const char* devices) noexcept {
 c10::DeviceIndex DeviceCount() noexcept {
   if (g_initialized.load(std::memory_order_acquire)) [[likely]]
     return g_count.load(std::memory_order_relaxed);
-  return CountVisible(std::getenv("ASCEND_RT_VISIBLE_DEVICES"), std::getenv("REPRISE_DEVICES"));
+  const char* devices = std::getenv("REPRISE_DEVICES");
+  if (devices == nullptr) devices = std::getenv("LOCAL_WORLD_SIZE");  // of torchrun: a device for each rank
+  return CountVisible(std::getenv("ASCEND_RT_VISIBLE_DEVICES"), devices);
 }
 
 std::string WhyNoDevice(int64_t device) {
