@@ -134,7 +134,8 @@ class Board {
 
   /// The processes of other machines, by index, and where each is reached; rows of ranks must be filled by the caller.
   /// To be called before anybody else sees the board; `process_of` is by rank.
-  Status SetRemote(std::vector<bool> processes, std::vector<std::string> places, const std::vector<uint32_t>& process_of);
+  Status SetRemote(std::vector<bool> processes, std::vector<std::string> places,
+                   const std::vector<uint32_t>& process_of);
   bool IsRemote(uint32_t rank) const { return !remote_ranks_.empty() && remote_ranks_[rank] != 0; }
   bool IsRemoteProcess(uint32_t index) const { return !remote_processes_.empty() && remote_processes_[index]; }
   /// Where a process of another machine is reached; empty for those of this one.

@@ -197,8 +197,9 @@ Status Communicator::Destroy(void* handle) {
   }
   const uint64_t done = communicator->board().rank(communicator->rank()).done.load();
   REPRISE_LOG(kInfo, "HCCL", "Terminating operation due to external request: {}", communicator->Describe());
-  std::string reason = fmt::format("rank {} destroyed group {} after seq {}", communicator->rank(), communicator->name(),
-                                   done == 0 ? std::string("none") : std::to_string((done - 1) & kOrdinalMask));
+  std::string reason =
+      fmt::format("rank {} destroyed group {} after seq {}", communicator->rank(), communicator->name(),
+                  done == 0 ? std::string("none") : std::to_string((done - 1) & kOrdinalMask));
   // Others look for what has begun it.
   if (communicator->error() != 0) reason += fmt::format(", as it had failed: {}", communicator->error_text());
   communicator->Leave(reason);

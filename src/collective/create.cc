@@ -59,9 +59,8 @@ Status CheckName(const std::string& name, int device) {
 Status Keep(Member member, uint32_t rank, int device, bool is_sub, Settings settings, void** comm,
             const std::string& server = {}, const Endpoint& address = {}) {
   const std::shared_ptr<Board> board = member.board;
-  auto made =
-      Communicator::Create({std::move(member.board), rank, device, std::move(member.name), is_sub, server, address},
-                           std::move(settings));
+  auto made = Communicator::Create(
+      {std::move(member.board), rank, device, std::move(member.name), is_sub, server, address}, std::move(settings));
   if (!made.ok()) {
     Status status = std::move(made).status();
     board->Fail(rank, RankState::kFailed, kRemote,
@@ -180,13 +179,14 @@ Status CreateByToken(const Token& token, uint32_t ranks, uint32_t rank, Settings
   Candidate candidate{token.nonce, rank, ranks, device, std::move(settings)};
   if (token.host != HostId()) {
     if (!HasNetwork() || !token.endpoint.is_set()) {
-      return Error(kUnavailable, fmt::format("EI0006: the token was made on another machine, in another container or "
-                                             "by another user, and {}",
-                                             HasNetwork() ? "without an address for others"
-                                                          : "REPRISE_HCCL_NET is none"))
+      return Error(kUnavailable,
+                   fmt::format("EI0006: the token was made on another machine, in another container or "
+                               "by another user, and {}",
+                               HasNetwork() ? "without an address for others" : "REPRISE_HCCL_NET is none"))
           .Culprit("parameter rootInfo")
-          .Hint("let REPRISE_HCCL_NET be tcp and the machine that makes the token have an interface (HCCL_IF_IP, "
-                "HCCL_SOCKET_IFNAME), or run all ranks on one machine, as one user and in one container");
+          .Hint(
+              "let REPRISE_HCCL_NET be tcp and the machine that makes the token have an interface (HCCL_IF_IP, "
+              "HCCL_SOCKET_IFNAME), or run all ranks on one machine, as one user and in one container");
     }
     candidate.service = token.endpoint;
   }

@@ -25,9 +25,9 @@ struct Gathering {
   Nonce nonce{};
   std::vector<wire::RosterRow> roster;  ///< by rank
   uint32_t processes = 0;
-  uint32_t own = 0;         ///< index of this process
-  bool is_leader = false;   ///< makes the board of its machine
-  bool is_shared = false;   ///< its machine has several processes
+  uint32_t own = 0;        ///< index of this process
+  bool is_leader = false;  ///< makes the board of its machine
+  bool is_shared = false;  ///< its machine has several processes
   std::shared_ptr<Arrivals> arrivals = std::make_shared<Arrivals>();
   ~Gathering();
 

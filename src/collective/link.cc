@@ -230,8 +230,7 @@ void Link::Detach() {
   {
     MutexLock lock(out_mutex_);
     // What peers have asked for is going away.
-    for (const Shipment& shipment : shipments_)
-      frames_.push_back(Join(FetchedFrame(shipment.cookie, false), nullptr));
+    for (const Shipment& shipment : shipments_) frames_.push_back(Join(FetchedFrame(shipment.cookie, false), nullptr));
     shipments_.clear();
     if (has_current_ && current_.body != 0) {
       current_.is_broken = true;
@@ -401,11 +400,13 @@ StatusOr<int> ConnectPeer(const Endpoint& to, const Nonce& nonce, uint32_t own, 
   const int fd = ConnectTcp(to, deadline);
   const auto fail = [&](int error) -> Status {
     if (fd >= 0) close(fd);
-    return Error(error == ETIMEDOUT ? kTimeout : kConnect,
-                 fmt::format("EI0006: no connection to process {} of the group at {}: {}", peer, to.Print(), Why(error)))
+    return Error(
+               error == ETIMEDOUT ? kTimeout : kConnect,
+               fmt::format("EI0006: no connection to process {} of the group at {}: {}", peer, to.Print(), Why(error)))
         .Culprit("the network between the machines")
-        .Hint("let the machines reach each other at this address (HCCL_IF_IP, HCCL_SOCKET_IFNAME; ports: "
-              "HCCL_NPU_SOCKET_PORT_RANGE)");
+        .Hint(
+            "let the machines reach each other at this address (HCCL_IF_IP, HCCL_SOCKET_IFNAME; ports: "
+            "HCCL_NPU_SOCKET_PORT_RANGE)");
   };
   if (fd < 0) return fail(errno);
   wire::LinkHello hello{};

@@ -499,8 +499,8 @@ void EndArrived(Operation& operation) noexcept {
   const uint64_t element = SizeOf(call.type);
   const Part part = PartOf(call, operation.communicator->rank(), operation.communicator->ranks());
   if (part.count == 0) return;
-  std::memcpy(static_cast<std::byte*>(operation.staged[1]) + part.begin * element,
-              call.receive + part.begin * element, part.count * element);
+  std::memcpy(static_cast<std::byte*>(operation.staged[1]) + part.begin * element, call.receive + part.begin * element,
+              part.count * element);
 }
 
 Status MoveReduced(device::RunContext& context, Operation& operation) {

@@ -233,8 +233,9 @@ void Net::EndFetch(uint32_t peer, const Frame& frame) {
     }
   }
   if (broken) {
-    board_.Fail(*broken, RankState::kFailed, kRemote,
-                fmt::format("rank {} at {} has taken its buffer away while it was read", *broken, board_.PlaceOf(peer)));
+    board_.Fail(
+        *broken, RankState::kFailed, kRemote,
+        fmt::format("rank {} at {} has taken its buffer away while it was read", *broken, board_.PlaceOf(peer)));
   }
 }
 

@@ -91,8 +91,7 @@ StatusOr<RankTable> ParseRankTable(const std::string& text) {
       if (device.contains("device_port")) port = NumberOf(device, "device_port", 65535);
       if (!port || (*port == 0 && device.contains("device_port")))
         return Bad("EI0016", fmt::format("device_port of device {} of server {} is no port", *id, *name));
-      found.emplace_back(*rank,
-                         RankTable::Rank{static_cast<uint32_t>(i), *id, address, static_cast<uint16_t>(*port)});
+      found.emplace_back(*rank, RankTable::Rank{static_cast<uint32_t>(i), *id, address, static_cast<uint16_t>(*port)});
     }
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });

@@ -119,8 +119,8 @@ uint64_t HostId(const std::string& part) {
     struct stat network {};
     (void)stat("/proc/self/ns/pid", &processes);
     (void)stat("/proc/self/ns/net", &network);
-    std::string text = fmt::format("{}/{}/{}/{}/{}", boot, processes.st_ino, network.st_ino, geteuid(),
-                                   Env(EnvVar::kHcclHostId));
+    std::string text =
+        fmt::format("{}/{}/{}/{}/{}", boot, processes.st_ino, network.st_ino, geteuid(), Env(EnvVar::kHcclHostId));
     if (Env(EnvVar::kHcclShm) == "0") text += fmt::format("/{}", getpid());
     return Fnv(14695981039346656037u, text);
   }();
@@ -144,14 +144,15 @@ Nonce NonceOf(const std::string& what) {
 Status Serve(const Service& service) {
   const auto cannot = [](int error, const std::string& where) {
     const bool is_used = error == EADDRINUSE;
-    return Error(is_used ? kParameter : error == EADDRNOTAVAIL ? kNetwork : kSystemCall,
-                 fmt::format("EI0019: the rendezvous of the communicator cannot be opened at {}: {}", where,
-                             Why(error)))
+    return Error(
+               is_used                  ? kParameter
+               : error == EADDRNOTAVAIL ? kNetwork
+                                        : kSystemCall,
+               fmt::format("EI0019: the rendezvous of the communicator cannot be opened at {}: {}", where, Why(error)))
         .Culprit(where)
-        .Hint(is_used ? "wait until the other job with the same rank table has ended, or free the port"
-              : error == EADDRNOTAVAIL
-                  ? "name an address of this machine (HCCL_IF_IP, or device_ip of the rank table)"
-                  : "close files, or raise the limit of open files (ulimit -n)");
+        .Hint(is_used                  ? "wait until the other job with the same rank table has ended, or free the port"
+              : error == EADDRNOTAVAIL ? "name an address of this machine (HCCL_IF_IP, or device_ip of the rank table)"
+                                       : "close files, or raise the limit of open files (ulimit -n)");
   };
   ServiceSockets sockets;
   sockets.nonce = service.nonce;

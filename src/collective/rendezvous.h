@@ -64,10 +64,10 @@ Nonce NonceOf(const std::string& what);
 /// time-out. 1 with EI0019 when another process serves it.
 struct Service {
   Nonce nonce{};
-  bool is_local = true;      ///< for ranks of this machine
-  Endpoint* tcp = nullptr;   ///< for ranks of others: the address to listen at; gets the port
+  bool is_local = true;     ///< for ranks of this machine
+  Endpoint* tcp = nullptr;  ///< for ranks of others: the address to listen at; gets the port
   std::vector<uint16_t> ports;
-  bool is_table = false;     ///< ranks have no token but a file, which another job may have, too
+  bool is_table = false;  ///< ranks have no token but a file, which another job may have, too
 };
 Status Serve(const Service& service);
 

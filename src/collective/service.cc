@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <cstddef>
+#include <cstring>
 #include <ctime>
 #include <map>
 #include <memory>
@@ -406,8 +406,9 @@ class Session {
         continue;
       }
       wire::Hello hello;
-      const bool is_rank = ReceiveAll(fd, &hello, sizeof hello, std::min(end, Clock::now() + std::chrono::seconds(1))) &&
-                           hello.magic == wire::kHelloMagic && hello.nonce == nonce_;
+      const bool is_rank =
+          ReceiveAll(fd, &hello, sizeof hello, std::min(end, Clock::now() + std::chrono::seconds(1))) &&
+          hello.magic == wire::kHelloMagic && hello.nonce == nonce_;
       if (is_rank) {
         (void)SendAll(fd, &welcome, sizeof welcome, end);
         ++told;

@@ -93,9 +93,9 @@ void Answer(const Communicator& communicator, const Transfer& transfer, std::ato
 void FetchMessage(Communicator& communicator, Transfer& transfer) {
   transfer.fetches = std::make_shared<Fetches>(communicator.ranks());
   transfer.stage = Transfer::kFetching;
-  communicator.board().net()->Fetch({transfer.peer, communicator.rank(), wire::kFromMessage, transfer.running, 0,
-                                     transfer.bytes(), transfer.buffer},
-                                    *transfer.fetches);
+  communicator.board().net()->Fetch(
+      {transfer.peer, communicator.rank(), wire::kFromMessage, transfer.running, 0, transfer.bytes(), transfer.buffer},
+      *transfer.fetches);
 }
 
 // Copies a message. False: it is on its way.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What goes through the sockets of a rendezvous, and through links. Plain structures of one machine type; everything that is read is
-// checked.
+// What goes through the sockets of a rendezvous, and through links. Plain structures of one machine type; everything
+// that is read is checked.
 #pragma once
 
 #include <cstdint>

@@ -28,9 +28,9 @@ std::vector<uint32_t> ChooseCheckedInputs(const Graph& graph, const CompileOptio
                                           std::span<const uint32_t> asked, uint64_t most_bytes);
 
 /// `general` with checked inputs. `source`: the graph that it was compiled from. The copy with weights compiled in is
-/// made by the first run that is not captured and finds its stream idle; it has constants and features of its own. A run
-/// whose weights overlap memory that it writes goes through `general`.
-/// Where weights have changed, it is dropped, and made again when they have stayed the same for a while.
+/// made by the first run that is not captured and finds its stream idle; it has constants and features of its own. A
+/// run whose weights overlap memory that it writes goes through `general`. Where weights have changed, it is dropped,
+/// and made again when they have stayed the same for a while.
 std::shared_ptr<Executable> CheckInputs(std::shared_ptr<Executable> general, Graph source,
                                         const CompileOptions& options, std::vector<uint32_t> inputs,
                                         uint64_t most_bytes);

@@ -4,8 +4,8 @@
 // machine.
 //
 // Two sums of 64 bits, of the words and of products of their halves under keys of their places, mixed. A change within
-// one word changes the first; two changes that cancel there stay hidden with a chance of about 2^-32 if their values are
-// chosen against each other, and of 2^-64 if they are not. Digests find what has changed, and do not stand against
+// one word changes the first; two changes that cancel there stay hidden with a chance of about 2^-32 if their values
+// are chosen against each other, and of 2^-64 if they are not. Digests find what has changed, and do not stand against
 // somebody who looks for equal ones.
 #pragma once
 

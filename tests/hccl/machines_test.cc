@@ -94,8 +94,13 @@ TEST(HcclMachines, DISABLED_First) {
   ASSERT_EQ(0, pipe(back));
   ::setenv("REPRISE_TEST_ARGUMENT", (std::to_string(there[0]) + " " + std::to_string(back[1])).c_str(), 1);
   const std::string program = ThisProgram();
-  const char* words[] = {"unshare", "-n", program.c_str(), "--gtest_filter=HcclMachines.DISABLED_Second",
-                         "--gtest_also_run_disabled_tests", "--gtest_output=", nullptr};
+  const char* words[] = {"unshare",
+                         "-n",
+                         program.c_str(),
+                         "--gtest_filter=HcclMachines.DISABLED_Second",
+                         "--gtest_also_run_disabled_tests",
+                         "--gtest_output=",
+                         nullptr};
   pid_t second = -1;
   ASSERT_EQ(0, posix_spawnp(&second, words[0], nullptr, nullptr, const_cast<char**>(words), environ));
   ::unsetenv("REPRISE_TEST_ARGUMENT");
@@ -158,7 +163,8 @@ std::vector<uint16_t> OwnPorts() {
   std::set<std::string> sockets;
   for (int fd = 0; fd < 1024; ++fd) {
     char target[64] = "";
-    if (readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), target, sizeof target - 1) > 0) sockets.insert(target);
+    if (readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), target, sizeof target - 1) > 0)
+      sockets.insert(target);
   }
   std::vector<uint16_t> ports;
   std::ifstream table("/proc/self/net/tcp");

@@ -502,8 +502,8 @@ void RunApart(uint32_t ranks, int machines, int what, bool last_dies = false) {
   UseMachineOf(0, ranks);
   if (machines == 0) ::setenv("REPRISE_HCCL_SHM", "0", 1);
   { Child leader("HcclProcesses.DISABLED_Leader", Write(last_dies ? 1 : 0, ranks, {}, what)); }
-  for (const char* name : {"HCCL_IF_IP", "HCCL_BUFFSIZE", "REPRISE_TEST_MACHINES", "REPRISE_HCCL_HOST_ID",
-                           "REPRISE_HCCL_SHM"})
+  for (const char* name :
+       {"HCCL_IF_IP", "HCCL_BUFFSIZE", "REPRISE_TEST_MACHINES", "REPRISE_HCCL_HOST_ID", "REPRISE_HCCL_SHM"})
     ::unsetenv(name);
 }
 

@@ -198,9 +198,8 @@ void RunUntilKilled(const Arguments& arguments) {
       case 1: result = HcclBroadcast(data.data(), count, HCCL_DATA_TYPE_FP32, i % 3, r.comm, r.stream); break;
       case 2: result = HcclBarrier(r.comm, r.stream); break;
       default: {
-        HcclSendRecvItem items[] = {
-            {HCCL_SEND, data.data(), count, HCCL_DATA_TYPE_FP32, (r.rank + 1) % 3},
-            {HCCL_RECV, other.data(), count, HCCL_DATA_TYPE_FP32, (r.rank + 2) % 3}};
+        HcclSendRecvItem items[] = {{HCCL_SEND, data.data(), count, HCCL_DATA_TYPE_FP32, (r.rank + 1) % 3},
+                                    {HCCL_RECV, other.data(), count, HCCL_DATA_TYPE_FP32, (r.rank + 2) % 3}};
         result = HcclBatchSendRecv(items, 2, r.comm, r.stream);
       }
     }

@@ -66,7 +66,7 @@ class NpuGraph {
   std::vector<int64_t> placements_;
   std::vector<ge::DataType> types_;
   std::vector<bool> frozen_;
-  std::vector<bool> weights_;  // see the engine's reprise.checkedInputIndexes
+  std::vector<bool> weights_;                        // see the engine's reprise.checkedInputIndexes
   std::vector<std::vector<int64_t>> input_shapes_;   // hints
   std::vector<std::vector<int64_t>> output_shapes_;  // hints; of static graphs those that the engine says
   bool on_device_ = true;
