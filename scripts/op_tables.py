@@ -113,6 +113,11 @@ class TableError(SystemExit):
         super().__init__(f"{where}: row {row}, column {column}: {text}")
 
 
+def short_name(operator):
+    """aclnnAdd is Add, aclStft Stft."""
+    return re.sub(r"^acl(nn)?(?=[A-Z])", "", operator)
+
+
 class Parameter:
     """One parameter of a C function."""
 
@@ -187,8 +192,8 @@ class Operator:
         self.formula = row["formula"]
         self.shapes = row["shapes"]
         self.note = row["note"]
-        if not self.name.startswith("aclnn"):
-            self.fail("operator", "names of operators begin with aclnn")
+        if not re.match(r"acl(nn)?[A-Z]", self.name):
+            self.fail("operator", "names of operators begin with aclnn, or with acl")
         if self.types not in TYPES:
             self.fail("types", f"no set of types '{self.types}'")
         if BOUND.fullmatch(row["bound"]) is None:
@@ -205,7 +210,7 @@ class Operator:
 
     @property
     def id(self):
-        return self.name.removeprefix("aclnn")
+        return short_name(self.name)
 
 
 class Computation:
