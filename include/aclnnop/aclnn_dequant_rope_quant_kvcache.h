@@ -26,14 +26,10 @@ extern "C" {
 ///         sin a row of d for each token, caches [pages, lines, h, d], indices [b], with 'page' [b * s],
 ///         scales and offsets [d], [h, d] or [1], weightScaleOptional and biasOptional a row of x,
 ///         activationScaleOptional a number for each row; qOut is [b, s, hq, d], kOut and vOut [b, s, h, d].
-/// Types: float32, float16, bfloat16, float64, all integers, bool, complex64, complex128; cos float32,
-///        float16, bfloat16; sin float32, float16, bfloat16; kCacheRef int8, uint8; vCacheRef int8, uint8;
-///        indices int32, int64; scaleK float32, float16, bfloat16; scaleV float32, float16, bfloat16;
-///        offsetKOptional float32, float16, bfloat16, float64, all integers; offsetVOptional float32,
-///        float16, bfloat16, float64, all integers; weightScaleOptional float32, float16, bfloat16;
-///        activationScaleOptional float32, float16, bfloat16; biasOptional float32, float16, bfloat16,
-///        float64, all integers; qOut float32, float16, bfloat16; kOut float32, float16, bfloat16; vOut
-///        float32, float16, bfloat16.
+/// Types: float32, float16, bfloat16; x int32, float32, float16, bfloat16; kCacheRef int8, uint8; vCacheRef
+///        int8, uint8; indices int32, int64; offsetKOptional float32, float16, bfloat16, float64, all
+///        integers; offsetVOptional float32, float16, bfloat16, float64, all integers; biasOptional float32,
+///        float16, bfloat16, float64, all integers.
 /// Note: x is int32 with weightScaleOptional, or float16, bfloat16 or float32; a bias of int32 is added
 ///       before scaling, others behind it. Computed in float32. half(q) is the second half of a head,
 ///       negated, and then its first. Caches are int8, of two tokens with one line the later one counts, and

@@ -23,8 +23,8 @@ extern "C" {
 /// Shapes: x and yOut are [m, n] or [b, m, n], groupList [groups], scaleOut [m / rowBlockSize + groups,
 ///         ceil(n / colBlockSize)], behind b where x has it; the blocks of group i are rows of scaleOut from
 ///         begin / rowBlockSize + i on.
-/// Types: float32, float16, bfloat16; groupList int32, int64; yOut float32, float16, bfloat16, float64, all
-///        integers, bool, complex64, complex128; scaleOut float32.
+/// Types: float32, float16, bfloat16; groupList int32, int64; yOut float8_e4m3fn, float8_e5m2, hifloat8;
+///        scaleOut float32.
 /// Note: yOut is float8_e4m3fn, float8_e5m2 or hifloat8, as dstType says (36, 35, 34). groupList tells where
 ///       groups end, groupListType is 0. Rows of scaleOut that no group has become 0, and so do rows of yOut
 ///       beyond the groups. hifloat8 is rounded away from 0 at half ('round'), the others to even ('rint').

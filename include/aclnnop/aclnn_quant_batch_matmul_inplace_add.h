@@ -24,9 +24,9 @@ extern "C" {
 ///         [.., m, n]; x2Scale is [n] or [1], x1ScaleOptional [m] or [1], float32; or both are float8_e8m0,
 ///         for 32 neighbours along k: [m, ceil(k / 64), 2] and [ceil(k / 64), n, 2], or with the first two
 ///         dims exchanged.
-/// Types: float32, float16, bfloat16, float64, all integers, bool, complex64, complex128.
-/// Note: x1 and x2 are float8_e4m3fn, float8_e5m2 or hifloat8, yRef is float32. Computed in float32.
-///       groupSize is 0, or with exponents 2^32 + 2^16 + 32.
+/// Types: float32; x1 float8_e4m3fn, float8_e5m2, hifloat8; x2 float8_e4m3fn, float8_e5m2, hifloat8;
+///        x1ScaleOptional float32, float8_e8m0; x2Scale float32, float8_e8m0.
+/// Note: Computed in float32. groupSize is 0, or with exponents 2^32 + 2^16 + 32.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null (but x1ScaleOptional); 161002 when an object was destroyed or a
 ///         type, format, shape or value does not fit.

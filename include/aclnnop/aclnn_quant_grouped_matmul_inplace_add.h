@@ -24,11 +24,10 @@ extern "C" {
 ///         scale2 is [groups, n], [groups], [groups, 1] or [1], scale1Optional [groups], [groups, 1] or [1],
 ///         float32; or both are float8_e8m0: [k / 64 + groups, m, 2] and [k / 64 + groups, n, 2], those of
 ///         group e from begin / 64 + e on, or with the first two dims exchanged.
-/// Types: float32, float16, bfloat16, float64, all integers, bool, complex64, complex128; groupList int32,
-///        int64.
-/// Note: x1 and x2 are float8_e4m3fn, float8_e5m2 or hifloat8, yRef is float32. Computed in float32.
-///       groupList tells where groups along k end with groupListType 0, how many they are with 1; groups of
-///       nothing change nothing. groupSize is 0.
+/// Types: float32; x1 float8_e4m3fn, float8_e5m2, hifloat8; x2 float8_e4m3fn, float8_e5m2, hifloat8;
+///        scale1Optional float32, float8_e8m0; scale2 float32, float8_e8m0; groupList int32, int64.
+/// Note: Computed in float32. groupList tells where groups along k end with groupListType 0, how many they
+///       are with 1; groups of nothing change nothing. groupSize is 0.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null (but scale1Optional); 161002 when an object was destroyed or a
 ///         type, format, shape or value does not fit.

@@ -26,8 +26,7 @@ extern "C" {
 ///         [.., ceil(n / 128)] (0), [.., ceil(n / 64), 2] of float8_e8m0 (1), without elements (2), [groups]
 ///         or [1] (3); scaleOptional is [groups] or [1].
 /// Types: float32, float16, bfloat16; weightOptional float32; groupIndexOptional int32, int64; scaleOptional
-///        float32; yOut float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        yScaleOut float32, float16, bfloat16, float64, all integers, bool, complex64, complex128.
+///        float32; yOut float8_e4m3fn, float8_e5m2, hifloat8; yScaleOut float32, float8_e8m0.
 /// Note: yOut is float8_e4m3fn or float8_e5m2 in modes 0 and 1, hifloat8 in 2 and 3, as dstType says.
 ///       groupIndexOptional tells how many rows each group has; rows beyond become 0, and so do their steps.
 ///       max |v| counts as at least 1e-8 in modes 0 and 3. roundScale raises steps of mode 0 to powers of
