@@ -20,7 +20,7 @@ extern "C" {
 /// Plans yRef[e] += (x1[.., group e] x x2[group e]) * scale2[e] * scale1Optional[e]; with exponents the sum
 /// over j of (block j x block j) * scale1Optional[j] * scale2[j].
 ///
-/// Shapes: x1 is [m, k], or [k, m] where that fits alone, x2 [k, n], groupList [groups], yRef [groups, m, n];
+/// Shapes: x1 is [k, m], or the view [m, k] of that, x2 [k, n], groupList [groups], yRef [groups, m, n];
 ///         scale2 is [groups, n], [groups], [groups, 1] or [1], scale1Optional [groups], [groups, 1] or [1],
 ///         float32; or both are float8_e8m0: [k / 64 + groups, m, 2] and [k / 64 + groups, n, 2], those of
 ///         group e from begin / 64 + e on, or with the first two dims exchanged.

@@ -59,6 +59,9 @@ struct AddedProduct {
   bool has_exponents() const { return HoldsExponents(scale2); }
 };
 
+// Whether neighbours in the first dim are nearer to each other than those in the second.
+bool IsTurnedView(const Operand& operand) { return operand.tensor->strides[0] < operand.tensor->strides[1]; }
+
 StatusOr<AddedProduct> AddedProductOf(const OpCall& call) {
   const bool has_groups = call.Has("groupList");
   AddedProduct product = {.x1 = &call.Get("x1"),
@@ -74,10 +77,10 @@ StatusOr<AddedProduct> AddedProductOf(const OpCall& call) {
   const std::span<const int64_t> left = product.x1->sizes().last(2);
   const std::span<const int64_t> right = product.x2->sizes().last(2);
   if (has_groups) {
-    // x1 is told as [m, k], a view of [k, m], or as that itself.
+    // x1 lies as [k, m] and is told so, or as [m, k], a view with the strides of that.
     product.k = right[0];
     const int64_t m = product.y->sizes()[1];
-    product.turns1 = !(left[0] == m && left[1] == product.k) && left[0] == product.k && left[1] == m;
+    product.turns1 = left[0] == product.k && left[1] == m && (m != product.k || !IsTurnedView(*product.x1));
   } else {
     product.turns1 = call.Bool("transposeX1");
     product.turns2 = call.Bool("transposeX2");
@@ -180,8 +183,13 @@ StatusOr<AddedScales> AddedScalesOf(const OpCall& call, const AddedProduct& prod
     const int64_t groups = product.list == nullptr ? 0 : product.list->sizes()[0];
     const int64_t blocks =
         product.list == nullptr ? CeilOf(product.k, kExponentBlock) : product.k / kExponentBlock + groups;
-    REPRISE_ASSIGN_OR_RETURN(scales.exponents1, ExponentsOf(call, *product.scale1, blocks, product.m, !product.turns1));
-    REPRISE_ASSIGN_OR_RETURN(scales.exponents2, ExponentsOf(call, *product.scale2, blocks, product.n, product.turns2));
+    const auto is_exchanged = [&](const Operand& scale, bool by_product) {
+      return product.list == nullptr ? by_product : scale.rank() == 3 && IsTurnedView(scale);
+    };
+    REPRISE_ASSIGN_OR_RETURN(scales.exponents1, ExponentsOf(call, *product.scale1, blocks, product.m,
+                                                            is_exchanged(*product.scale1, !product.turns1)));
+    REPRISE_ASSIGN_OR_RETURN(scales.exponents2, ExponentsOf(call, *product.scale2, blocks, product.n,
+                                                            is_exchanged(*product.scale2, product.turns2)));
     return scales;
   }
   if (product.list != nullptr) {
@@ -620,7 +628,7 @@ Status LowerGroupedSwigluQuant(OpCall& call) {
     call.ReadTemporary(divide, extent);
     call.ReadOptional(divide, counts);
     divide.state = settings;
-    divide.units = units == 0 ? 0 : step->tensor->count;
+    divide.units = n == 0 ? 0 : step->tensor->count;
     divide.grain = GrainOf(4 * rows);
   }
   Launch& launch = call.AddLaunch(RunGroupedSwigluQuant);
