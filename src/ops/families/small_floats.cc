@@ -289,7 +289,7 @@ void ReadView(OpCall& call, Launch& launch, const Operand* operand, const Tensor
   }
 }
 
-// An operand as float32, seen as [.., k, lines] if `is_deep`, else as it is.
+// An operand as float32, times its exponents where it has some.
 TensorRef AddWidened(OpCall& call, const Operand& x, TensorRef view, const Operand* scale, const TensorRef& exponents,
                      const Operand* list, bool holds_ends) {
   const TensorRef out = call.Temporary(DType::kFloat, {view.sizes, static_cast<size_t>(view.rank)});

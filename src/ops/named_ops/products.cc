@@ -138,7 +138,7 @@ Status LowerAddedQuantProduct(NamedCall& call) {
                    {"groupSize", call.context.Int("group_size")}});
 }
 
-// The same of groups of rows.
+// y[e] += the product of group e, scaled.
 Status LowerAddedQuantGroups(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const StridedView y, call.InPlace("y"));
   return StepWith(call, "aclnnQuantGroupedMatmulInplaceAdd",
