@@ -209,12 +209,16 @@ StatusOr<CompiledGraph::Subject> CompiledGraph::PrepareTrial(const compiler::Gra
 Status CompiledGraph::Add(const std::vector<opdef::Shape>& shapes) {
   compiler::Graph graph = source_;
   SetInputs(graph, shapes);
-  REPRISE_ASSIGN_OR_RETURN(CompileCache cache, CompileCache::Open(options_, graph));
-  if (std::unique_ptr<compiler::Graph> known = cache.Find()) graph = std::move(*known);
+  REPRISE_ASSIGN_OR_RETURN(CompileCache cache, CompileCache::Open(options_, graph, compile_options_));
+  compiler::CompileOptions compile_options = compile_options_;
+  if (std::unique_ptr<compiler::Graph> known = cache.Find()) {
+    graph = std::move(*known);
+    compile_options.is_optimised = !compiler::TheDumpSettings().is_on;  // dumps show what each stage does
+  }
   DumpStage(graph, site_.graph, "PreRunBegin");
   const CompileFunction replaced = g_compile;
-  auto made = replaced != nullptr ? replaced(std::move(graph), compile_options_)
-                                  : compiler::Executable::Compile(std::move(graph), compile_options_);
+  auto made = replaced != nullptr ? replaced(std::move(graph), compile_options)
+                                  : compiler::Executable::Compile(std::move(graph), compile_options);
   if (!made.ok()) return As(kGraphPrerunFailed, kStageFailed, std::move(made).status());
   DumpStage((*made)->graph(), site_.graph, "Build");
   if (!cache.was_found()) {
