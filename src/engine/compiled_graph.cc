@@ -11,6 +11,7 @@
 #include "compiler/passes/switches.h"
 #include "compiler/storage.h"
 #include "engine/banks.h"
+#include "engine/collectives.h"
 #include "engine/compile_cache.h"
 #include "engine/fusion_results.h"
 #include "engine/numbers.h"
@@ -142,6 +143,7 @@ uint64_t CountOfCompilations() { return g_compilations; }
 StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::Graph& source, const OptionSet& options,
                                                                 std::span<const InputMeta> inputs,
                                                                 const CompileSite& site) {
+  RegisterCollectives();
   auto compiled = std::make_shared<CompiledGraph>();
   compiled->source_ = source;
   REPRISE_RETURN_IF_ERROR(CastResults(compiled->source_, options.Get("ge.outputDatatype")));

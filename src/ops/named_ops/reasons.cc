@@ -16,8 +16,8 @@ struct Reason {
 
 constexpr NamedReason kGraph = {"is part of how a graph is built, and nothing by itself",
                                 "put it into a graph, which the graph engine compiles"};
-constexpr NamedReason kCollective = {"needs several processes, which graphs here do not join yet",
-                                     "run the part of one process, and exchange tensors outside of the graph"};
+constexpr NamedReason kCollective = {"exchanges tensors with other processes, which graphs of the engine do",
+                                     "put it into a graph, or call the function of libhccl.so"};
 constexpr NamedReason kBlocks = {"has no published formula that settles blocks at the ends of groups",
                                  "use DynamicBlockQuant for the rows of each group"};
 constexpr NamedReason kFloat4 = {"takes numbers of 4 bits with a floating point, which no kernel computes",
@@ -40,12 +40,16 @@ constexpr Reason kReasons[] = {
     {"FusedCausalConv1d", kStates},
     {"GroupedDynamicBlockQuant", kBlocks},
     {"HcomAllGather", kCollective},
+    {"HcomAllGatherV", kCollective},
     {"HcomAllReduce", kCollective},
     {"HcomAllToAll", kCollective},
     {"HcomAllToAllV", kCollective},
+    {"HcomAllToAllVC", kCollective},
     {"HcomBroadcast", kCollective},
     {"HcomReceive", kCollective},
+    {"HcomReduce", kCollective},
     {"HcomReduceScatter", kCollective},
+    {"HcomReduceScatterV", kCollective},
     {"HcomSend", kCollective},
     {"InplaceFusedCausalConv1d", kStates},
     {"PrintV2", kText},
