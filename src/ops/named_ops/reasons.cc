@@ -16,8 +16,8 @@ struct Reason {
 
 constexpr NamedReason kGraph = {"is part of how a graph is built, and nothing by itself",
                                 "put it into a graph, which the graph engine compiles"};
-constexpr NamedReason kCollective = {"needs several processes, which graphs here do not join yet",
-                                     "run the part of one process, and exchange tensors outside of the graph"};
+constexpr NamedReason kCollective = {"exchanges tensors with other processes, which graphs of the engine do",
+                                     "put it into a graph, or call the function of libhccl.so"};
 constexpr NamedReason kFloat4 = {"takes numbers of 4 bits with a floating point, which no kernel computes",
                                  "use QuantBatchMatmulV3 with int8, or WeightQuantBatchMatmulV2"};
 constexpr NamedReason kMagnitudes = {"has no published formula: whether its scale multiplies or divides is not known",
@@ -32,12 +32,16 @@ constexpr Reason kReasons[] = {
     {"Const", kGraph},
     {"FusedCausalConv1d", kStates},
     {"HcomAllGather", kCollective},
+    {"HcomAllGatherV", kCollective},
     {"HcomAllReduce", kCollective},
     {"HcomAllToAll", kCollective},
     {"HcomAllToAllV", kCollective},
+    {"HcomAllToAllVC", kCollective},
     {"HcomBroadcast", kCollective},
     {"HcomReceive", kCollective},
+    {"HcomReduce", kCollective},
     {"HcomReduceScatter", kCollective},
+    {"HcomReduceScatterV", kCollective},
     {"HcomSend", kCollective},
     {"InplaceFusedCausalConv1d", kStates},
     {"PrintV2", kText},
