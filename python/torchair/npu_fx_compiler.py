@@ -149,7 +149,7 @@ def _no_backward(gm, example_inputs):
 def _check_send_recv(gm, config):
     """With several sends and receives, the engine keeps the order of the program."""
     count = sum(
-        node.op == "call_function" and getattr(node.target, "__name__", "") in ("send", "recv", "isend", "irecv")
+        node.op == "call_function" and getattr(node.target, "__name__", "").split(".")[0].lstrip("_") in ("send", "recv", "isend", "irecv")
         for node in gm.graph.nodes
     )
     if count > 1 and not config.captures():

@@ -55,15 +55,21 @@ class Planner {
     for (size_t i = order_.size(); i-- > 0;) {
       if (needed[order_[i]]) ForEachBefore(graph_.at(order_[i]), [&](NodeId before) { needed[before] = true; });
     }
-    bool collective_waits = false;  // ranks meet in the order of the graph, whatever is ready first
     for (const NodeId id : order_) {
       if (!needed[id]) continue;
       const Node& node = graph_.at(id);
-      bool waits = IsCollective(node) && collective_waits;
-      ForEachBefore(node, [&](NodeId before) { waits |= turns_[before] != Turn::kNow; });
+      bool waits = false;
+      for (const Input& input : node.inputs) {
+        if (input.source.is_set()) waits |= turns_[input.source.node] != Turn::kNow;
+      }
+      for (const NodeId before : node.after) waits |= turns_[before] != Turn::kNow && !IsOrdered(before, id);
       turns_[id] = waits ? Turn::kLater : IsReady(graph_, id) ? Turn::kNow : Turn::kAlone;
-      collective_waits |= waits && IsCollective(node);
     }
+  }
+
+  // Whether the two run one behind the other although neither waits for a stage: both put their work on the stream.
+  bool IsOrdered(NodeId before, NodeId then) const {
+    return turns_[before] == Turn::kAlone && IsCollective(graph_.at(before)) && IsCollective(graph_.at(then));
   }
 
   // A graph of some nodes; what comes from elsewhere becomes a Data node.

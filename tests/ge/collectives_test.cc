@@ -79,6 +79,7 @@ class CollectivesTest : public EngineTest {
         CloseSession(*id);
         EXPECT_EQ(HcclCommDestroy(rank.comm), HCCL_SUCCESS);
         EXPECT_EQ(aclrtDestroyStream(rank.stream), ACL_SUCCESS);
+        EXPECT_EQ(aclrtResetDevice(static_cast<int>(i)), ACL_SUCCESS);
       });
     }
     for (std::thread& thread : threads) thread.join();

@@ -381,6 +381,26 @@ TEST(Passes, WritersAndReadersKeepTheOrderOfTheProgram) {
              "return before, between, behind, second, last, other\n");
 }
 
+TEST(Passes, CollectivesKeepTheOrderOfTheProgram) {
+  ExpectPass("CollectiveOrderPass",
+             "graph g\n"
+             "x = Data() : float32 [4]\n"
+             "one = HcomAllReduce(x) {reduction = \"sum\", group = \"w\"}\n"
+             "two = HcomAllReduce(one) {reduction = \"sum\", group = \"w\"}\n"
+             "y = Abs(x)\n"
+             "sent = HcomSend(y) {group = \"w\", sr_tag = 0, dest_rank = 1}\n"
+             "three = HcomAllReduce(x) {reduction = \"max\", group = \"v\"}\n"
+             "return two, three\n",
+             "graph g\n"
+             "x = Data() : float32 [4]\n"
+             "one = HcomAllReduce(x) {reduction = \"sum\", group = \"w\"}\n"
+             "two = HcomAllReduce(one) {reduction = \"sum\", group = \"w\"}\n"
+             "y = Abs(x)\n"
+             "sent = HcomSend(y) {group = \"w\", sr_tag = 0, dest_rank = 1} after (two)\n"
+             "three = HcomAllReduce(x) {reduction = \"max\", group = \"v\"} after (sent)\n"
+             "return two, three\n");
+}
+
 TEST(Passes, FusionsLeaveReadersOfWhatIsWritten) {
   const PassRecord record = ExpectNoPass("SwishFusionPass",
                                          "graph g\n"

@@ -55,6 +55,7 @@ Status RemoveDeadBranches(Graph& graph, PassContext& context);
 
 // memory_order.cc
 Status OrderWrites(Graph& graph, PassContext& context);
+Status OrderCollectives(Graph& graph, PassContext& context);
 
 // tensor_moves.cc
 Status RemoveTensorMoves(Graph& graph, PassContext& context);

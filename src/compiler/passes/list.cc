@@ -20,6 +20,8 @@ constexpr Pass kPasses[] = {
     Row(Stage::kPrepare, Level::kO0, "PrintPass", JoinPrints, "StringFormat and the PrintV2 behind it, as one"),
     Row(Stage::kPrepare, Level::kO0, "WriteOrderPass", OrderWrites,
         "control edges between those that write memory in place and those that use it"),
+    Row(Stage::kPrepare, Level::kO0, "CollectiveOrderPass", OrderCollectives,
+        "control edges between collectives, so that all ranks meet in the order of the program"),
     // Inference
     Row(Stage::kInference, Level::kO1, "AssertPass", RemoveAsserts, "in inference, Assert and Print"),
     Row(Stage::kInference, Level::kO1, "DeadBranchPass", RemoveDeadBranches,

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who writes memory in place, and who reads it: in the order in which the program has them, whatever becomes of the
-// graph. Runs first, while the order of the nodes is that of the front end.
+// Who writes memory in place, and who reads it; and who exchanges data with other processes: in the order in which the
+// program has them, whatever becomes of the graph. Runs first, while the order of the nodes is that of the front end.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <unordered_map>
 
 #include "base/log.h"
+#include "compiler/custom_op.h"
 #include "compiler/order.h"
 #include "compiler/passes/functions.h"
 #include "compiler/passes/writes.h"
@@ -89,6 +91,25 @@ class WriteOrder {
 
 Status OrderWrites(Graph& graph, PassContext& context) {
   if (!Writes(graph).empty()) WriteOrder(graph, context).Run();
+  return {};
+}
+
+Status OrderCollectives(Graph& graph, PassContext& context) {
+  std::optional<Rewriter> rewriter;
+  NodeId last = kNoNode;
+  for (const NodeId id : TopologicalOrder(graph)) {
+    if (!IsCollective(graph.at(id))) continue;
+    const Node& node = graph.at(id);
+    const auto reads = [&](const Input& input) { return input.source.node == last; };
+    const bool is_ordered = last == kNoNode || std::any_of(node.inputs.begin(), node.inputs.end(), reads) ||
+                            std::find(node.after.begin(), node.after.end(), last) != node.after.end();
+    if (!is_ordered) {
+      if (!rewriter) rewriter.emplace(graph);
+      rewriter->AddOrder(last, id);
+      context.Changed();
+    }
+    last = id;
+  }
   return {};
 }
 

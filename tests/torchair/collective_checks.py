@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What two ranks of hccl compute in compiled functions, beside what they compute eagerly; test_collectives.py runs them."""
+import ctypes
+import glob
+import logging
+import os
+import tempfile
+import warnings
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch_npu  # noqa: F401
+import torchair
+from support_ge import compiled, equal
+
+npu = torch.device("npu")
+
+
+def tensor(rank, *shape):
+    generator = torch.Generator().manual_seed(17 + rank)
+    return torch.randn(*shape, generator=generator).npu()
+
+
+def group_name(group=None):
+    return (group or dist.group.WORLD)._get_backend(npu).get_hccl_comm_name(dist.get_rank())
+
+
+def same(function, *inputs, dynamic=False, runs=2):
+    """Compiled as eager, bit for bit; gives the compiled function."""
+    made = compiled(function, dynamic=dynamic)
+    for _ in range(runs):
+        expected = function(*[each.clone() for each in inputs])
+        equal(made(*[each.clone() for each in inputs]), expected, bound=0)
+    assert made.backend.count == 1
+    return made
+
+
+def dumped(function, *inputs):
+    """The graph that is compiled, as text."""
+    config = torchair.CompilerConfig()
+    with tempfile.TemporaryDirectory() as folder:
+        config.debug.graph_dump.type = "pbtxt"
+        config.debug.graph_dump.path = folder
+        compiled(function, config=config)(*inputs)
+        names = [name for name in glob.glob(os.path.join(folder, "**", "*.pbtxt"), recursive=True) if "original" in name or "dynamo" in name]
+        with open(sorted(names)[0]) as file:
+            return file.read()
+
+
+def step(x):
+    y = x * 2
+    dist.all_reduce(y)
+    return y @ y.t() + x.sum()
+
+
+def hg_001_all_reduce(rank, size):
+    same(step, tensor(rank, 4, 4))
+    text = dumped(step, tensor(rank, 4, 4))
+    assert text.count('type: "HcomAllReduce"') == 1 and group_name() in text and '"sum"' in text, text
+
+
+def hg_002_ta_202_every_function(rank, size):
+    def gather(x):
+        out = x.new_empty(size * x.shape[0], x.shape[1])
+        dist.all_gather_into_tensor(out, x + 1)
+        return out * 2
+
+    def scatter(x):
+        out = x.new_empty(x.shape[0] // size, x.shape[1])
+        dist.reduce_scatter_tensor(out, x * 3)
+        return out - 1
+
+    def broadcast(x):
+        y = x * 2
+        dist.broadcast(y, src=1)
+        return y + x
+
+    def exchange(x):
+        out = torch.empty_like(x)
+        dist.all_to_all_single(out, x * 2)
+        return out + x
+
+    def uneven(x):
+        send = [1, 3] if rank == 0 else [2, 2]
+        receive = [1, 2] if rank == 0 else [3, 2]
+        out = x.new_empty(sum(receive), x.shape[1])
+        dist.all_to_all_single(out, x, receive, send)
+        return out * 2
+
+    def listed(x):
+        parts = [torch.empty_like(x) for _ in range(size)]
+        dist.all_gather(parts, x * 2)
+        return parts[0] - parts[1]
+
+    def lists_of_sizes(x):
+        rows = [1, 3]
+        parts = [x.new_empty(count, x.shape[1]) for count in rows]
+        dist.all_gather(parts, x[: rows[rank]] * 2)
+        return torch.cat(parts)
+
+    def swapped(x):
+        out = [torch.empty_like(x[:2]) for _ in range(size)]
+        dist.all_to_all(out, [x[:2] + 1, x[2:] * 2])
+        return out[0] * out[1]
+
+    for function in (gather, scatter, broadcast, exchange, uneven, listed, lists_of_sizes, swapped):
+        same(function, tensor(rank, 4, 3))
+
+
+def hg_003_open_sizes(rank, size):
+    made = compiled(step, dynamic=True)
+    for rows in (4, 6, 3, 4):
+        x = tensor(rank, rows, 5)
+        equal(made(x.clone()), step(x.clone()), bound=0)
+    assert made.backend.count == 1
+
+
+def hg_004_deterministic(rank, size):
+    x = tensor(rank, 8, 8)
+    made = compiled(step)
+    results = []
+    library = ctypes.CDLL("libhccl.so")
+    for is_on in (1, 0):  # HCCL_DETERMINISTIC, as the engine's callers set it
+        assert library.HcclSetConfig(0, is_on) == 0
+        results.append(made(x.clone()).cpu())
+    assert torch.equal(*results)
+
+
+def hg_005_006_ta_203_205_patch(rank, size):
+    originals = {name: getattr(dist, name) for name in ("all_reduce", "all_gather", "all_gather_into_tensor", "broadcast", "all_to_all_single", "all_to_all")}
+    lines = []
+
+    class Lines(logging.Handler):
+        def emit(self, record):
+            lines.append(record.getMessage())
+
+    handler = Lines()
+    torchair.logger.addHandler(handler)
+    level = torchair.logger.level
+    torchair.logger.setLevel(logging.WARNING)
+    try:
+        torchair.patch_for_hcom()
+        once = dist.all_reduce
+        torchair.patch_for_hcom()
+        assert once is dist.all_reduce  # idempotent
+        assert any("no need to call patch_for_hcom" in line for line in lines)
+        assert all(getattr(dist, name) is not original for name, original in originals.items())
+        y = torch.ones(2, device="npu")
+        work = dist.all_reduce(y, async_op=True)
+        work.wait()
+        assert y.tolist() == [2, 2]
+        same(step, tensor(rank, 4, 4))
+
+        def broadcast(x):
+            y = x * 2
+            dist.broadcast(y, 1)
+            return y
+
+        same(broadcast, tensor(rank, 4, 4))
+
+        def later(x):
+            y = x * 2
+            dist.all_reduce(y, async_op=True)
+            return y
+
+        with pytest.raises(Exception, match="async_op"):
+            compiled(later)(tensor(rank, 2))
+    finally:
+        torchair.logger.removeHandler(handler)
+        torchair.logger.setLevel(level)
+        for name, original in originals.items():
+            setattr(dist, name, original)
+
+
+def hg_007_wait_is_the_order_of_the_stream(rank, size):
+    def function(x):
+        y = dist._functional_collectives.all_reduce(x, "sum", dist.group.WORLD)
+        return y * 2
+
+    same(function, tensor(rank, 4))
+    text = dumped(function, tensor(rank, 4))
+    assert '"Identity"' in text and "Wait" not in text
+
+
+def hg_008_reductions(rank, size):
+    for op in (dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
+
+        def function(x, op=op):
+            y = x + 1
+            dist.all_reduce(y, op)
+            return y
+
+        same(function, tensor(rank, 5))
+        torch._dynamo.reset()
+
+    def average(x):
+        y = x + 1
+        dist.all_reduce(y, dist.ReduceOp.AVG)
+        return y
+
+    with pytest.raises(Exception, match="sum, min, max and product"):
+        compiled(average)(tensor(rank, 5))
+
+
+def hg_009_ta_204_pairs(rank, size):
+    def function(x):
+        y = torch.empty_like(x)
+        if rank == 0:
+            dist.send(x * 2, 1, tag=3)
+            dist.recv(y, 1, tag=4)
+        else:
+            dist.recv(y, 0, tag=3)
+            dist.send(x + 1, 0, tag=4)
+        return y * x
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        same(function, tensor(rank, 4))
+    assert any("StableRDFS" in str(each.message) for each in caught)
+
+
+def hg_011_even_parts(rank, size):
+    def exchange(x):
+        out = torch.empty_like(x)
+        dist.all_to_all_single(out, x, [2, 2], [2, 2])
+        return out
+
+    text = dumped(exchange, tensor(rank, 4, 2))
+    assert '"HcomAllToAll"' in text and '"HcomAllToAllV"' not in text
+
+    def uneven(x):
+        out = torch.empty_like(x)
+        dist.all_to_all_single(out, x, [1, 3] if rank == 0 else [3, 1], [1, 3] if rank == 0 else [3, 1])
+        return out
+
+    assert '"HcomAllToAllV"' in dumped(uneven, tensor(rank, 4, 2))
+
+
+def hg_012_captured(rank, size):
+    def gather(x):
+        out = x.new_empty(size * x.shape[0], x.shape[1])
+        dist.all_gather_into_tensor(out, x + 1)
+        return out * 2
+
+    def pair(x):
+        y = torch.empty_like(x)
+        if rank == 0:
+            dist.send(x * 2, 1)
+            dist.recv(y, 1)
+        else:
+            dist.recv(y, 0)
+            dist.send(x + 1, 0)
+        return y * x
+
+    config = torchair.CompilerConfig()
+    config.mode = "npugraph_ex"
+    for function in (gather, step, pair):
+        made = torch.compile(function, backend=torchair.get_npu_backend(compiler_config=config), fullgraph=True, dynamic=False)
+        for run in range(100):
+            x = tensor(rank + run, 3, 3)
+            equal(made(x), function(x.clone()), bound=0)
+
+
+def hg_014_two_groups(rank, size):
+    pairs = [dist.new_group([0, 1]), dist.new_group([0, 1])]
+
+    def function(x):
+        y = x * 2
+        dist.all_reduce(y)
+        dist.all_reduce(y, group=pairs[0])
+        z = x.new_empty(2 * x.shape[0])
+        dist.all_gather_into_tensor(z, y, group=pairs[1])
+        return z
+
+    same(function, tensor(rank, 4))
+    text = dumped(function, tensor(rank, 4))
+    names = {group_name(), group_name(pairs[0]), group_name(pairs[1])}
+    assert len(names) == 3 and all(name in text for name in names)
+
+
+def hg_017_layers(rank, size):
+    from torch import nn
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = nn.Linear(16, 8)
+            self.down = nn.Linear(8, 16)
+            self.norm = nn.LayerNorm(16)
+
+        def forward(self, x):
+            y = torch.nn.functional.gelu(self.up(x))
+            y = self.down(y)
+            dist.all_reduce(y)
+            z = self.norm(x + y)
+            w = z * 0.5
+            dist.all_reduce(w)
+            return z + w
+
+    torch.manual_seed(5)
+    model = nn.Sequential(*[Layer() for _ in range(8)]).npu()
+    made = compiled(model)
+    captured = torch.compile(model, backend="npugraph_ex", dynamic=False)
+    with torch.no_grad():
+        for run in range(10):
+            x = tensor(run, 2, 16)
+            expected = model(x)
+            equal(made(x), expected, bound=1e-5)
+            equal(captured(x), expected, bound=0)
+
+
+def hg_018_functional(rank, size):
+    functional = dist._functional_collectives
+
+    def function(x):
+        y = functional.all_gather_tensor(x * 2, 0, dist.group.WORLD)
+        z = functional.reduce_scatter_tensor(y, "sum", 0, dist.group.WORLD)
+        w = functional.all_to_all_single(z, None, None, dist.group.WORLD)
+        a, b = functional.all_reduce_coalesced([w, x], "sum", dist.group.WORLD)
+        return functional.broadcast(a, 1, dist.group.WORLD) + b
+
+    same(function, tensor(rank, 4, 2))
+
+
+def hg_020_one_rank_compiles(rank, size):
+    x = tensor(rank, 4, 4)
+    expected = step(x.clone())
+    equal((compiled(step) if rank == 0 else step)(x.clone()), expected, bound=0)
+
+
+def hg_010_ta_203_uneven(rank, size):
+    define = torch.ops.npu_define
+    tag, ranks, count = torchair._hcom.tag_and_ranks(None)
+    counts = [2, 6]
+
+    def gather(x):
+        return define.allgather_in_tensor_uneven(x[: counts[rank] // 2], counts[rank], counts, tag, ranks, count, [0, 2]) * 2
+
+    def scatter(x):
+        return define.reduce_scatter_tensor_uneven(x, counts, counts[rank], "sum", tag, ranks, count, [0, 2]) + 1
+
+    for function in (gather, scatter):
+        same(function, tensor(rank, 4, 2))
+
+    def wrong(x):
+        return define.reduce_scatter_tensor_uneven(x, [2, 7], 2 if rank == 0 else 7, "sum", tag, ranks, count, [0, 2])
+
+    with pytest.raises(Exception):
+        compiled(wrong)(tensor(rank, 4, 2))
+        torch.npu.synchronize()
