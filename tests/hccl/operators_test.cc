@@ -2,9 +2,12 @@
 //
 // Operators of ranks in one process: in one thread (L) and in threads (T).
 // Tests carry the items of the specification.
+#include <unistd.h>
+
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <random>
 
@@ -456,6 +459,41 @@ TEST(Hccl, HC_069_ManyGroupsAtOnce) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Hccl, HC_117_MoreThanFourGigabytes) {
+  const char* const form = std::getenv("REPRISE_TEST_FORM");
+  if (form == nullptr || std::string(form) != "full") GTEST_SKIP() << "takes 16 GiB and seconds; in the full form";
+  constexpr size_t kBytes = (size_t{4} << 30) + 8;
+  const auto free = static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  if (free < 4 * kBytes) GTEST_SKIP() << free << " bytes of memory are free, it needs " << 4 * kBytes;
+  Ranks ranks(2);
+  std::vector<Buffer<int8_t>> data;
+  for (Rank& r : ranks) {
+    r.Use();
+    data.emplace_back(2 * kBytes);
+    if (data.back().data() == nullptr) GTEST_SKIP() << "a device has no " << 2 * kBytes << " bytes";
+    const size_t own = r.rank * kBytes;
+    for (const size_t i : {own, own + 5, own + (size_t{1} << 32), own + (kBytes - 1)}) data[r.rank][i] = static_cast<int8_t>(i % 100 + r.rank);
+  }
+  ranks.InLine([&](Rank& r) {
+    int8_t* const to = data[r.rank].data();
+    EXPECT_OK(HcclAllGather(to + r.rank * kBytes, to, kBytes, HCCL_DATA_TYPE_INT8, r.comm, r.stream));
+  });
+  for (Rank& r : ranks) {
+    for (size_t rank = 0; rank < 2; ++rank) {
+      const size_t part = rank * kBytes;
+      for (const size_t i : {part, part + 5, part + (size_t{1} << 32), part + (kBytes - 1)})
+        EXPECT_EQ(static_cast<int8_t>(i % 100 + rank), data[r.rank][i]) << i;
+    }
+  }
+  data[0][kBytes - 1] = 77;
+  ranks.InLine([&](Rank& r) {
+    EXPECT_OK(r.rank == 0
+                  ? HcclSend(data[0].data(), kBytes, HCCL_DATA_TYPE_INT8, 1, r.comm, r.stream)
+                  : HcclRecv(data[1].data() + kBytes, kBytes, HCCL_DATA_TYPE_INT8, 0, r.comm, r.stream));
+  });
+  EXPECT_EQ(77, data[1][2 * kBytes - 1]);
 }
 
 // Random programs of collectives on all ranks, each of which keeps a model of every rank's buffer.

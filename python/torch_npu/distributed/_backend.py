@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Registers the backend ``hccl``, which is the one of ``npu`` unless a program names another."""
 import functools
+import os
+import warnings
 
 import torch
 from torch_npu import _C
@@ -8,8 +10,21 @@ from torch_npu._errors import refused
 from torch_npu.distributed import _host_backends
 
 
+@functools.cache
+def _check_patience():
+    """Says once when ranks of a rank table are not waited for as long as they may take."""
+    seconds = os.environ.get("HCCL_CONNECT_TIMEOUT", "")
+    if os.environ.get("RANK_TABLE_FILE") and seconds.isdigit() and int(seconds) < 300:
+        warnings.warn(
+            f"HCCL_CONNECT_TIMEOUT is {seconds} s; with a rank table (RANK_TABLE_FILE), let it be 300 or more: ranks "
+            "that start late are not waited for longer",
+            stacklevel=2,
+        )
+
+
 def _make(dist_backend_opts, pg_options):
     """A group of ranks. Options of another class are those of another backend of the same group."""
+    _check_patience()
     group_class = _C._distributed_c10d.ProcessGroupHCCL
     options = group_class.Options()
     if isinstance(pg_options, group_class.Options):
@@ -29,10 +44,17 @@ def _refuse_lccl(dist_backend_opts, pg_options):
     )
 
 
+def unwrapped(backend):
+    """The backend inside the one that checks calls (TORCH_DISTRIBUTED_DEBUG=DETAIL), or the backend itself."""
+    while hasattr(backend, "wrapped_pg"):
+        backend = backend.wrapped_pg
+    return backend
+
+
 def serving_npu(group):
     """The backend that a process group has for ``npu``; None when it has none."""
     try:
-        return group._get_backend(torch.device("npu"))
+        return unwrapped(group._get_backend(torch.device("npu")))
     except RuntimeError:
         return None
 
@@ -66,6 +88,33 @@ def _with_sequence_number(original):
     return get_sequence_number
 
 
+def _with_unwrapped_batches(original):
+    @functools.wraps(original)
+    def batch_isend_irecv(p2p_op_list):
+        from torch.distributed import distributed_c10d
+
+        if not p2p_op_list or not all(isinstance(each, distributed_c10d.P2POp) for each in p2p_op_list):
+            return original(p2p_op_list)  # says what is wrong
+        group = p2p_op_list[0].group or distributed_c10d._get_default_group()
+        if distributed_c10d._rank_not_in_group(group) or p2p_op_list[0].tensor.device.type != "npu":
+            return original(p2p_op_list)
+        backend = serving_npu(group)
+        if not is_hccl(backend) or group._get_backend(torch.device("npu")) is backend:
+            return original(p2p_op_list)
+        # The one that checks calls knows no batches, and one message after the other may wait for ever.
+        distributed_c10d._check_p2p_op_list(p2p_op_list)
+        backend._start_coalescing()
+        try:
+            for each in p2p_op_list:
+                call = backend.send if each.op is distributed_c10d.isend else backend.recv
+                call([each.tensor], each.group_peer, each.tag)
+        finally:
+            work = backend._end_coalescing()
+        return [work]
+
+    return batch_isend_irecv
+
+
 def register():
     """Once, when the package is imported, before any other backend for the device."""
     import torch.distributed as dist
@@ -79,5 +128,7 @@ def register():
     group_class._get_sequence_number_for_group = _with_sequence_number(group_class._get_sequence_number_for_group)
     from torch_npu.distributed import distributed_c10d as ours
 
+    distributed_c10d.batch_isend_irecv = _with_unwrapped_batches(distributed_c10d.batch_isend_irecv)
+    dist.batch_isend_irecv = distributed_c10d.batch_isend_irecv
     dist.is_hccl_available = ours.is_hccl_available
     dist.reinit_process_group = ours.reinit_process_group

@@ -76,8 +76,10 @@ def _group_of(arguments):
 
 
 def _is_of_hccl(arguments):
+    from torch_npu.distributed import _backend
+
     group = _group_of(arguments)
-    return group is not None and group._get_backend(torch.device("npu")).name() == "hccl"
+    return group is not None and _backend.is_hccl(_backend.serving_npu(group))
 
 
 def _kernel(name, native):
