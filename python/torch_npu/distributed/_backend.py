@@ -2,6 +2,7 @@
 """Registers the backend ``hccl``, which is the one of ``npu`` unless a program names another."""
 import functools
 import os
+import sys
 import warnings
 
 import torch
@@ -68,12 +69,16 @@ def _with_default_backends(make_group):
 
     @functools.wraps(make_group)
     def new_process_group_helper(group_size, group_rank, global_ranks_in_group, backend, *args, **kwargs):
-        from torch.distributed.distributed_c10d import Backend
+        from torch.distributed.distributed_c10d import Backend, ProcessGroup
 
         if backend is None or backend == Backend.UNDEFINED:
             backend = "cpu:gloo,npu:hccl" if torch.distributed.is_gloo_available() else "hccl"
         made = make_group(group_size, group_rank, global_ranks_in_group, backend, *args, **kwargs)
-        _host_backends.serve(made[0] if isinstance(made, tuple) else made)
+        group = made[0] if isinstance(made, tuple) else made
+        if isinstance(group, ProcessGroup):
+            if "," in str(backend) and is_hccl(serving_npu(group)):
+                group._set_default_backend(ProcessGroup.BackendType.CUSTOM)  # torch does not find it, and warns
+            _host_backends.serve(group)
         return made
 
     return new_process_group_helper
@@ -86,6 +91,51 @@ def _with_sequence_number(original):
         return backend._get_sequence_number_for_group() if is_hccl(backend) else original(group)
 
     return get_sequence_number
+
+
+def _gathered(numbers, group, device):
+    """The numbers of all ranks, which have equally many."""
+    mine = torch.tensor(numbers, dtype=torch.int64, device=device)
+    parts = [torch.empty_like(mine) for _ in range(group.size())]
+    torch.distributed.all_gather(parts, mine, group=group)
+    return [part.tolist() for part in parts]
+
+
+def _with_all_ranks_told(original):
+    """torch compares the parameters of ranks with those of rank 0, which itself goes on and waits for the others."""
+
+    @functools.wraps(original)
+    def verify_params_across_processes(process_group, params, logger=None):
+        if not params or params[0].device.type != "npu" or not is_hccl(serving_npu(process_group)):
+            return original(process_group, params, logger)
+        device, rank = params[0].device, process_group.rank()
+        shapes = [(*param.shape, *param.stride()) for param in params]
+        mine = [number for shape in shapes for number in (len(shape), *shape)]
+        counts = _gathered([len(params), len(mine)], process_group, device)
+        for other, (count, _) in enumerate(counts):
+            if count != len(params):
+                raise refused(
+                    RuntimeError(
+                        f"DDP expects same model across all ranks, but Rank {rank} has {len(params)} params, while rank "
+                        f"{other} has inconsistent {count} params."
+                    )
+                )
+        longest = max(length for _, length in counts)
+        everywhere = _gathered(mine + [0] * (longest - len(mine)), process_group, device)
+        for other, theirs in enumerate(everywhere):
+            at = 0
+            for index, shape in enumerate(shapes):
+                if theirs[at : at + len(shape) + 1] != [len(shape), *shape]:
+                    raise refused(
+                        RuntimeError(
+                            f"[Rank {rank}]: params[{index}] in this process with sizes {list(params[index].shape)} appears "
+                            f"not to match sizes of the same param in process {other}."
+                        )
+                    )
+                at += len(shape) + 1
+        return None
+
+    return verify_params_across_processes
 
 
 def _with_unwrapped_batches(original):
@@ -130,5 +180,9 @@ def register():
 
     distributed_c10d.batch_isend_irecv = _with_unwrapped_batches(distributed_c10d.batch_isend_irecv)
     dist.batch_isend_irecv = distributed_c10d.batch_isend_irecv
+    verify = _with_all_ranks_told(dist._verify_params_across_processes)
+    dist._verify_params_across_processes = verify
+    sys.modules["torch._C._distributed_c10d"]._verify_params_across_processes = verify
+    _C._distributed_c10d._verify_params_across_processes = verify
     dist.is_hccl_available = ours.is_hccl_available
     dist.reinit_process_group = ours.reinit_process_group

@@ -134,10 +134,9 @@ def announce():
 def serve(group):
     """Called for each new group. The first whose backend of npu is one of the CPU makes PyTorch's operators for the
     device ask which of the two the group has; until then they go to hccl without a detour."""
-    from torch._C._distributed_c10d import ProcessGroup
     from torch_npu.distributed import _backend
 
-    if _library is None and isinstance(group, ProcessGroup):
+    if _library is None:
         backend = _backend.serving_npu(group)
         if backend is not None and not _backend.is_hccl(backend):
             _register()
