@@ -64,7 +64,8 @@ def rank_of_spawn(rank, size, folder):
 def test_ht_009_spawned_processes_end_cleanly(tmp_path):
     done = run_script(
         f"""
-        import torch.multiprocessing, test_distributed
+        import sys, torch.multiprocessing, test_distributed
+        del sys.modules["__main__"].__file__  # that of fork_server.py, which children would run, too
         torch.multiprocessing.spawn(test_distributed.rank_of_spawn, (2, {str(tmp_path)!r}), nprocs=2)
         """,
         OMP_NUM_THREADS=1,
