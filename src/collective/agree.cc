@@ -261,10 +261,11 @@ std::string WhoWaitsElsewhere(const Operation& operation) {
           continue;
         const Slot& slot = board.slot(as, begun - 1);
         const bool is_known = slot.published.load() == begun;
-        text += fmt::format("; rank {} waits in {} of group {}, seq {}, for this rank: let all ranks use the groups in "
-                            "one order, or on different streams",
-                            rank, is_known ? NameOf(static_cast<Operator>(slot.descriptor.op)) : "an operator",
-                            other.name(), (begun - 1) & kOrdinalMask);
+        text += fmt::format(
+            "; rank {} waits in {} of group {}, seq {}, for this rank: let all ranks use the groups in "
+            "one order, or on different streams",
+            rank, is_known ? NameOf(static_cast<Operator>(slot.descriptor.op)) : "an operator", other.name(),
+            (begun - 1) & kOrdinalMask);
         return;
       }
     }

@@ -477,7 +477,9 @@ TEST(Hccl, HC_117_MoreThanFourGigabytes) {
   if (AvailableBytes() < 3 * kBytes) GTEST_SKIP() << "needs " << 3 * kBytes << " bytes of memory";
   Ranks ranks(2);
   std::vector<Buffer<int8_t>> data;
-  const auto places = [](size_t begin) { return std::vector<size_t>{begin, begin + 5, begin + kPart / 2, begin + kPart - 1}; };
+  const auto places = [](size_t begin) {
+    return std::vector<size_t>{begin, begin + 5, begin + kPart / 2, begin + kPart - 1};
+  };
   for (Rank& r : ranks) {
     r.Use();
     data.emplace_back(kBytes);
@@ -501,8 +503,8 @@ TEST(Hccl, HC_117_MoreThanFourGigabytes) {
   for (const size_t i : {size_t{0}, size_t{1} << 32, kBytes - 1}) EXPECT_EQ(77, data[1][i]);
 }
 
-// Random programs of collectives on all ranks, with a model of every rank's buffer. One thread submits for all ranks, or
-// a thread for each does. The rows asan and tsan have this file, too: that is HC-115.
+// Random programs of collectives on all ranks, with a model of every rank's buffer. One thread submits for all ranks,
+// or a thread for each does. The rows asan and tsan have this file, too: that is HC-115.
 TEST(Hccl, HC_115_RandomProgramsEqualTheModel) {
   struct Step {
     size_t count;

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The backend hccl of torch.distributed. Names carry items of the specification (HT)."""
+import fcntl
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -31,20 +33,35 @@ def _names(module):
     return [line[4:].partition("(")[0] for line in source.splitlines() if line.startswith("def ht_")]
 
 
-@functools.cache
-def _outcomes(module):
-    return run_ranks(module, _names(module), **MODULES[module])
+@pytest.fixture(scope="session")
+def outcomes(tmp_path_factory, request):
+    """outcomes(module): what became of its functions. Run once, also where tests are spread over several processes."""
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        folder = folder.parent  # of all of them
+
+    @functools.cache
+    def of(module):
+        results = folder / f"{module}.json"
+        with open(folder / f"{module}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not results.exists():
+                results.write_text(json.dumps(run_ranks(module, _names(module), **MODULES[module])))
+        return json.loads(results.read_text())
+
+    return of
 
 
 @pytest.mark.parametrize("module, name", [(module, name) for module in MODULES for name in _names(module)])
-def test_two_ranks(module, name):
-    assert not _outcomes(module)[name], _outcomes(module)[name]
+def test_two_ranks(outcomes, module, name):
+    assert not outcomes(module)[name], outcomes(module)[name]
 
 
 def test_ht_008_torchrun_and_the_example_of_a_captured_step():
     example = Path(__file__).parents[2] / "examples" / "ddp_capture.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(example)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=variables)
     assert done.returncode == 0 and "2 ranks, 20 replays" in done.stdout, done.stdout + done.stderr
 
 

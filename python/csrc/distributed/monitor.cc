@@ -6,8 +6,8 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
-#include <torch/csrc/distributed/c10d/Utils.hpp>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/Utils.hpp>
 
 #include <atomic>
 #include <cerrno>
@@ -149,10 +149,11 @@ class MonitorThread {
     file << Recorder::Get().Pickled({});
     file.close();
     if (!file || std::rename(part.c_str(), path.c_str()) != 0) {
-      std::fprintf(stderr,
-                   "[HCCL] the dump %s cannot be written; see that TORCH_HCCL_DEBUG_INFO_TEMP_FILE begins with a folder "
-                   "that has room and can be written to\n",
-                   path.c_str());
+      std::fprintf(
+          stderr,
+          "[HCCL] the dump %s cannot be written; see that TORCH_HCCL_DEBUG_INFO_TEMP_FILE begins with a folder "
+          "that has room and can be written to\n",
+          path.c_str());
       return;
     }
     const char* const hint =

@@ -13,7 +13,8 @@ namespace torch_npu {
 
 class Monitor {
  public:
-  /// Of the first group of the process, which has all ranks; later calls do nothing. `rank` is behind the name of files.
+  /// Of the first group of the process, which has all ranks; later calls do nothing. `rank` is behind the name of
+  /// files.
   static void Start(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size);
   /// An operator has timed out: writes the dump, lets the other ranks write theirs, and waits until they have
   /// (TORCH_HCCL_WAIT_TIMEOUT_DUMP_MILSEC at most). Nothing unless dumps are asked for.

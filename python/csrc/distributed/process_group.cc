@@ -518,7 +518,8 @@ ProcessGroupHCCL::WorkPointer ProcessGroupHCCL::Submit(Call asked) {
   const auto work = MakeWork(operation, call->outputs);
   if (Recorder::Get().capacity() != 0) Note(operation, *call);
   if (progress_ && !is_transfer)
-    progress_->Note(info.number, c10::str(call->name, " of ", info.input_count, " elements, ", info.output_count, " results"));
+    progress_->Note(info.number,
+                    c10::str(call->name, " of ", info.input_count, " elements, ", info.output_count, " results"));
   if (!(current == stream)) {
     c10::Event before(c10::kPrivateUse1);
     before.record(current);

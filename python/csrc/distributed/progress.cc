@@ -13,7 +13,8 @@ namespace torch_npu {
 Progress::Progress(const c10::intrusive_ptr<c10d::Store>& store, int rank, std::vector<int64_t> ranks)
     : rank_(static_cast<size_t>(rank)), ranks_(std::move(ranks)) {
   try {
-    store_ = store->clone();  // of its own: the program may wait for a key of the other
+    store_ = store->clone();          // of its own: the program may wait for a key of the other
+    store_->set(KeyOf(rank_), "0 ");  // it may have served a group before
   } catch (const std::exception& error) {
     works_.store(false);
     TORCH_WARN("TORCH_HCCL_DESYNC_DEBUG has no effect, since the store cannot be opened twice: ", error.what());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/recorder.h"
 
-#include <torch/csrc/distributed/c10d/Utils.hpp>
 #include <torch/csrc/jit/serialization/pickler.h>
+#include <torch/csrc/distributed/c10d/Utils.hpp>
 
 #include <algorithm>
 #include <map>
@@ -87,7 +87,8 @@ TraceDict RowOf(const RecordedOperation& entry, bool with_frames) {
   row.insert("state", state);
   const int64_t done_ns = operation.done_ns();
   const int64_t submitted_ns = operation.submitted_ns();
-  row.insert("duration_ms", done_ns == 0 ? c10::IValue() : c10::IValue(static_cast<double>(done_ns - submitted_ns) / 1e6));
+  row.insert("duration_ms",
+             done_ns == 0 ? c10::IValue() : c10::IValue(static_cast<double>(done_ns - submitted_ns) / 1e6));
   row.insert("time_discovered_started_ns", TimeOrNone(submitted_ns));
   row.insert("time_discovered_completed_ns", TimeOrNone(done_ns));
   row.insert("retired", !IsActive(operation));

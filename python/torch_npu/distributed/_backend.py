@@ -116,8 +116,8 @@ def _with_all_ranks_told(original):
             if count != len(params):
                 raise refused(
                     RuntimeError(
-                        f"DDP expects same model across all ranks, but Rank {rank} has {len(params)} params, while rank "
-                        f"{other} has inconsistent {count} params."
+                        f"DDP expects same model across all ranks, but Rank {rank} has {len(params)} params, "
+                        f"while rank {other} has inconsistent {count} params."
                     )
                 )
         longest = max(length for _, length in counts)
@@ -128,8 +128,8 @@ def _with_all_ranks_told(original):
                 if theirs[at : at + len(shape) + 1] != [len(shape), *shape]:
                     raise refused(
                         RuntimeError(
-                            f"[Rank {rank}]: params[{index}] in this process with sizes {list(params[index].shape)} appears "
-                            f"not to match sizes of the same param in process {other}."
+                            f"[Rank {rank}]: params[{index}] in this process with sizes {list(params[index].shape)} "
+                            f"appears not to match sizes of the same param in process {other}."
                         )
                     )
                 at += len(shape) + 1
