@@ -45,7 +45,7 @@ class Recorder {
   void Add(RecordedOperation entry, const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs);
   /// What dumps hold, dictionaries and lists. Takes no GIL.
   c10::IValue Trace(const TraceWishes& wishes) const;
-  /// The same as bytes of Python's pickle.
+  /// What Trace gives, as bytes of Python's pickle.
   std::string Pickled(const TraceWishes& wishes) const;
 
  private:
