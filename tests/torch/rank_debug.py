@@ -48,11 +48,11 @@ def ht_097_flight_recorder(rank, size):
     entries = trace["entries"]
     assert len(entries) == 5 and all(set(entry) == ENTRY for entry in entries)
     assert [entry["profiling_name"] for entry in entries] == [
-        "hccl:HcclAllreduce",
-        "hccl:HcclAllreduce",
-        "hccl:HcclAllgatherBase",
-        "hccl:HcclSend" if rank == 0 else "hccl:HcclRecv",
-        "hccl:HcclAllreduce",
+        "hccl:all_reduce",
+        "hccl:all_reduce",
+        "hccl:_all_gather_base",
+        "hccl:send 0->1" if rank == 0 else "hccl:recv 1<-0",
+        "hccl:all_reduce",
     ]
     assert [(entry["collective_seq_id"], entry["p2p_seq_id"]) for entry in entries] == [
         (1, 0), (2, 0), (3, 0), (0, 1), (4, 0)

@@ -5,10 +5,10 @@ import pickle
 import signal
 
 from ranks import run_case
-from support import output_of
+from support import output_of, run_script
 
 
-def test_ht_090_ht_096_ht_099_the_watchdog_ends_a_rank_that_waits_too_long():
+def test_ht_090_ht_096_ht_099_the_watchdog_ends_a_rank_that_waits_too_long(tmp_path):
     codes, said, files = run_case(
         "rank_failures",
         "timeout",
@@ -32,6 +32,15 @@ def test_ht_090_ht_096_ht_099_the_watchdog_ends_a_rank_that_waits_too_long():
     # HT-099: the rank that lags has written its dump, too.
     states = [[entry["state"] for entry in pickle.loads(files[f"trace_{rank}"])["entries"]] for rank in range(2)]
     assert states == [["completed", "started"], ["completed"]]
+    # PyTorch's own reader finds the rank that is missing.
+    for name in ("trace_0", "trace_1"):
+        (tmp_path / name).write_bytes(files[name])
+    done = run_script(
+        f"from torch.distributed.flight_recorder.fr_trace import main; main([{str(tmp_path)!r}])",
+        FR_TRACE_VERBOSE_OUTPUT=1,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "all_reduce" in done.stdout + done.stderr and "{1}" in done.stdout + done.stderr, done.stdout + done.stderr
 
 
 def test_ht_091_a_rank_exits():

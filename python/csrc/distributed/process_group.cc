@@ -484,6 +484,8 @@ void ProcessGroupHCCL::Note(const std::shared_ptr<Operation>& operation, const C
   entry.group_name = options_->group_id;
   entry.group_description = getGroupDesc();
   entry.ranks = RanksOfGroup();
+  entry.rank = rank_;
+  entry.peer = call.peer;
   entry.operator_id = operators_.fetch_add(1) + 1;
   entry.operation = operation;
   Recorder::Get().Add(std::move(entry), call.inputs, call.outputs);

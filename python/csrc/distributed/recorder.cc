@@ -66,6 +66,30 @@ const char* StateOf(const Operation& operation) {
 
 c10::IValue TimeOrNone(int64_t ns) { return ns == 0 ? c10::IValue() : c10::IValue(ns); }
 
+// As programs that read dumps know it.
+std::string ReadersName(const RecordedOperation& entry) {
+  using c10d::OpType;
+  switch (entry.operation->info().type) {
+    case OpType::ALLREDUCE: return "all_reduce";
+    case OpType::ALLREDUCE_COALESCED: return "allreduce_coalesced";
+    case OpType::BROADCAST: return "broadcast";
+    case OpType::REDUCE: return "reduce";
+    case OpType::ALLGATHER: return "all_gather";
+    case OpType::_ALLGATHER_BASE: return "_all_gather_base";
+    case OpType::REDUCE_SCATTER: return "reduce_scatter";
+    case OpType::_REDUCE_SCATTER_BASE: return "_reduce_scatter_base";
+    case OpType::REDUCE_SCATTER_TENSOR_COALESCED: return "reduce_scatter_tensor_coalesced";
+    case OpType::ALLTOALL:
+    case OpType::ALLTOALL_BASE: return "all_to_all";
+    case OpType::SCATTER: return "scatter";
+    case OpType::GATHER: return "gather";
+    case OpType::BARRIER: return "barrier";
+    case OpType::SEND: return c10::str("send ", entry.rank, "->", entry.peer);
+    case OpType::RECV: return c10::str("recv ", entry.rank, "<-", entry.peer);
+    default: return "all_gather_into_tensor_coalesced";
+  }
+}
+
 TraceDict RowOf(const RecordedOperation& entry, bool with_frames) {
   const Operation& operation = *entry.operation;
   const OperationInfo& info = operation.info();
@@ -78,7 +102,7 @@ TraceDict RowOf(const RecordedOperation& entry, bool with_frames) {
   row.insert("collective_seq_id", info.is_transfer ? 0 : number);
   row.insert("p2p_seq_id", info.is_transfer ? number : 0);
   row.insert("op_id", static_cast<int64_t>(entry.operator_id));
-  row.insert("profiling_name", std::string("hccl:") + info.name);
+  row.insert("profiling_name", "hccl:" + ReadersName(entry));
   row.insert("time_created_ns", entry.created_ns);
   row.insert("input_sizes", ListOf(entry.input_sizes));
   row.insert("input_dtypes", ListOf(entry.input_types));

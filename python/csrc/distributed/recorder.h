@@ -22,6 +22,8 @@ struct RecordedOperation {
   uint64_t group_id = 0;
   std::string group_name, group_description;
   std::vector<int64_t> ranks;  // of its group, as numbers of the whole program
+  int rank = 0;                // of its group
+  int peer = -1;               // of a transfer
   uint64_t operator_id = 0;    // of its group, all kinds counted together
   int64_t created_ns = 0;      // since 1970
   std::vector<std::vector<int64_t>> input_sizes, output_sizes;
