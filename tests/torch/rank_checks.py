@@ -31,7 +31,8 @@ def refused(match, call, *arguments, kind=RuntimeError, **options):
         call(*arguments, **options)
 
 
-def ht_001_007_registration(rank, size):
+def ht_001_007_011_registration(rank, size):
+    assert torch.npu.device_count() == 1  # both ranks are on the one device that there is
     assert dist.Backend.HCCL == "hccl" and "hccl" in dist.Backend.backend_list and dist.is_hccl_available()
     assert dist.Backend.default_device_backend_map["npu"] == "hccl"
     assert dist.get_backend() == "hccl" and (dist.get_rank(), dist.get_world_size()) == (rank, size)
