@@ -145,6 +145,13 @@ def ht_085_batch_norm_of_all_ranks(rank, size):
     wanted_again(whole)
     torch.testing.assert_close(model.running_mean.cpu(), wanted_again.running_mean, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(model.running_var.cpu(), wanted_again.running_var, rtol=1e-4, atol=1e-5)
+    half = copy.deepcopy(model).half()  # statistics are float32 inside
+    mine = whole[own].npu().half().requires_grad_()
+    got_half = half(mine)
+    (got_half * weights[own].npu().half()).sum().backward()
+    assert got_half.dtype == mine.grad.dtype == torch.float16
+    torch.testing.assert_close(got_half.float(), got.detach(), rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(mine.grad.float().cpu(), x.grad[own], rtol=1e-2, atol=1e-2)
 
 
 def ht_083_fsdp1(rank, size):
