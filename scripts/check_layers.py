@@ -69,7 +69,7 @@ LAYERS = {
     "src/engine": Layer(
         "the graph engine: process, sessions, graphs and their states, options, summaries",
         ("base", "kernels", "opdef", "plan", "runtime", "device", "memory", "ge", "compiler"),
-        ("reprise",),
+        ("reprise", "hccl"),
     ),
     "src/api": Layer(
         "implementation of include/reprise",

@@ -330,12 +330,14 @@ def read_reasons():
     text = REASONS.read_text(encoding="utf-8")
     texts = {name: "".join(re.findall('"([^"]*)"', body.split('",', 1)[0] + '"'))
              for name, body in re.findall(r"constexpr NamedReason (k\w+) = \{(.*?)\};", text, re.DOTALL)}
-    return {type: texts[name] for type, name in re.findall(r'\{"(\w+)", (k\w+)\}', text)}
+    found = re.findall(r'\{"(\w+)", (k\w+)\}', text)
+    return {type: texts[name] for type, name in found}, {type for type, name in found if name == "kCollective"}
 
 
 def page_text(families):
     """What ops_test holds against the tables: each row of rank A or B has steps or a reason."""
-    reasons = read_reasons()
+    reasons, collectives = read_reasons()
+    reasons = {type: reason for type, reason in reasons.items() if type not in collectives}
     rows = [row for rows in families.values() for row in rows if row.row["rank"] != "C"]
     with_steps = [row for row in rows if row.type not in reasons]
     lines = ["# Operators of graphs", "",
@@ -348,6 +350,7 @@ def page_text(families):
         types = [row.type for row in own if row in with_steps]
         if types:
             lines.append(f"| {family} | {', '.join(types)} |")
+    lines += ["", "Those of the family `collective` are computed in graphs of the engine alone, by `libhccl.so`."]
     lines += ["", "| Not computed | It |", "|---|---|"]
     lines += [f"| {row.type} | {reasons[row.type]} |" for row in sorted(rows, key=lambda row: row.type) if row.type in reasons]
     return "\n".join(lines) + "\n"

@@ -426,7 +426,7 @@ def main():
     for family, ops in families.items():
         files[FACADE_DIR / f"{family}.cc"] = render_facade(ops)
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
-    owned = [*HEADER_DIR.glob("aclnn_*.h"), *FACADE_DIR.glob("*.cc"), *FUNCTIONS_DIR.glob("*.def"),
+    owned = [*HEADER_DIR.glob("acl*_*.h"), *FACADE_DIR.glob("*.cc"), *FUNCTIONS_DIR.glob("*.def"),
              *COMPUTATIONS_DIR.glob("*.def")]
     obsolete = [path for path in sorted(owned) if path not in files]
     for path in sorted(stale):

@@ -17,6 +17,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import gen_ops
+import op_tables
 
 REPO = gen_ops.REPO
 WANTED = REPO / "api" / "ops_wanted.csv"
@@ -53,7 +54,7 @@ def main():
         wanted = {row["operator"]: row["rank"] for row in csv.DictReader(file)}
     missing = [name for name in wanted if name not in operators and not (name in SINGLE_PHASE and exported(name))]
     counts, worst = load(options.results)
-    untested = [name for name in operators if counts.get(name.removeprefix("aclnn"), 0) == 0]
+    untested = [name for name in operators if counts.get(op_tables.short_name(name), 0) == 0]
 
     summary = (f"{len(wanted) - len(missing)} of {len(wanted)} wanted operators, {len(operators)} in all; "
                f"{len(operators) - len(untested)} tested against PyTorch, {sum(counts.values())} cases")
@@ -64,7 +65,7 @@ def main():
         print(f"  {dtype:10} at worst {error:.3g} units of its spacing ({name})")
     for title, names in (("missing", missing), ("untested", untested)):
         if names:
-            print(f"{title}: {' '.join(name.removeprefix('aclnn') for name in names)}")
+            print(f"{title}: {' '.join(op_tables.short_name(name) for name in names)}")
     if options.write:
         options.write.write_text(page(summary, families, counts, worst))
     return 1 if missing or untested else 0
@@ -93,7 +94,7 @@ def declared_section(has):
     rows, _ = gen_ops.read_declared(has)
     refused = gen_ops.read_refused(rows)
     rows = [row for row in rows if row["operator"] not in refused]
-    names = ", ".join(row["operator"].removeprefix("aclnn") for row in rows)
+    names = ", ".join(op_tables.short_name(row["operator"]) for row in rows)
     text = (f"The headers of `include/aclnnop` declare {len(rows)} more functions (`api/ops_declared.csv`), so that programs "
             "which include them compile; a program that calls one does not link, and the linker names it:")
     told = [f"| `{name}` | {row['reason']} | {row['advice']} |" for name, row in refused.items()]

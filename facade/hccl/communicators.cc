@@ -9,6 +9,7 @@
 #include "collective/request.h"
 #include "hccl/hccl_comm.h"
 #include "hccl_report.h"
+#include "runtime/context.h"
 #include "runtime/device.h"
 
 namespace collective = reprise::collective;
@@ -162,7 +163,12 @@ HcclResult HcclCommGetHandleWithName(const char* commName, HcclComm* comm) {
   return Api("HcclCommGetHandleWithName", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(commName, "commName"));
     REPRISE_RETURN_IF_ERROR(NotNull(comm, "comm"));
-    Communicator* const found = collective::FindByName(commName);
+    // Of ranks in one process, that of the current device; else the first.
+    Communicator* found = nullptr;
+    if (auto context = reprise::runtime::CurrentContext(); context.ok()) {
+      found = collective::FindByName(commName, (*context)->device().id());
+    }
+    if (found == nullptr) found = collective::FindByName(commName);
     if (found == nullptr)
       return Bad("commName", fmt::format("no live communicator has the name {}", commName),
                  "pass what HcclGetCommName tells");

@@ -44,6 +44,19 @@ class HcomAllGather : public Operator {
   REPRISE_OP_ATTRIBUTE(HcomAllGather, fusion_id, Int)
 };
 
+/* Tensors of different sizes of all processes joined. */
+class HcomAllGatherV : public Operator {
+ public:
+  explicit HcomAllGatherV(const char* name) : Operator(name, "HcomAllGatherV") {}
+  REPRISE_OP_CONSTRUCTORS(HcomAllGatherV)
+  REPRISE_OP_INPUT(HcomAllGatherV, x)
+  REPRISE_OP_INPUT(HcomAllGatherV, send_count)
+  REPRISE_OP_INPUT(HcomAllGatherV, recv_counts)
+  REPRISE_OP_INPUT(HcomAllGatherV, recv_displacements)
+  REPRISE_OP_OUTPUT(HcomAllGatherV, y)
+  REPRISE_OP_ATTRIBUTE(HcomAllGatherV, group, String)
+};
+
 /* Tensors of all processes reduced to one for each. */
 class HcomAllReduce : public Operator {
  public:
@@ -81,6 +94,20 @@ class HcomAllToAllV : public Operator {
   REPRISE_OP_ATTRIBUTE(HcomAllToAllV, group, String)
 };
 
+/* Parts exchanged between all processes, by a matrix of sizes. */
+class HcomAllToAllVC : public Operator {
+ public:
+  explicit HcomAllToAllVC(const char* name) : Operator(name, "HcomAllToAllVC") {}
+  REPRISE_OP_CONSTRUCTORS(HcomAllToAllVC)
+  REPRISE_OP_INPUT(HcomAllToAllVC, send_data)
+  REPRISE_OP_INPUT(HcomAllToAllVC, send_count_matrix)
+  REPRISE_OP_OUTPUT(HcomAllToAllVC, recv_data)
+  REPRISE_OP_ATTRIBUTE(HcomAllToAllVC, rank, Int)
+  REPRISE_OP_ATTRIBUTE(HcomAllToAllVC, group, String)
+  REPRISE_OP_ATTRIBUTE(HcomAllToAllVC, fusion, Int)
+  REPRISE_OP_ATTRIBUTE(HcomAllToAllVC, fusion_id, Int)
+};
+
 /* Tensors of one process for all. */
 class HcomBroadcast : public Operator {
  public:
@@ -107,6 +134,20 @@ class HcomReceive : public Operator {
   REPRISE_OP_ATTRIBUTE(HcomReceive, dtype, Type)
 };
 
+/* Tensors of all processes reduced to one for one process; the others keep theirs. */
+class HcomReduce : public Operator {
+ public:
+  explicit HcomReduce(const char* name) : Operator(name, "HcomReduce") {}
+  REPRISE_OP_CONSTRUCTORS(HcomReduce)
+  REPRISE_OP_INPUT(HcomReduce, x)
+  REPRISE_OP_OUTPUT(HcomReduce, y)
+  REPRISE_OP_ATTRIBUTE(HcomReduce, root_rank, Int)
+  REPRISE_OP_ATTRIBUTE(HcomReduce, reduction, String)
+  REPRISE_OP_ATTRIBUTE(HcomReduce, group, String)
+  REPRISE_OP_ATTRIBUTE(HcomReduce, fusion, Int)
+  REPRISE_OP_ATTRIBUTE(HcomReduce, fusion_id, Int)
+};
+
 /* Tensors of all processes reduced, a slice for each. */
 class HcomReduceScatter : public Operator {
  public:
@@ -119,6 +160,20 @@ class HcomReduceScatter : public Operator {
   REPRISE_OP_ATTRIBUTE(HcomReduceScatter, fusion_id, Int)
   REPRISE_OP_ATTRIBUTE(HcomReduceScatter, group, String)
   REPRISE_OP_ATTRIBUTE(HcomReduceScatter, rank_size, Int)
+};
+
+/* Tensors of all processes reduced, a slice of its size for each. */
+class HcomReduceScatterV : public Operator {
+ public:
+  explicit HcomReduceScatterV(const char* name) : Operator(name, "HcomReduceScatterV") {}
+  REPRISE_OP_CONSTRUCTORS(HcomReduceScatterV)
+  REPRISE_OP_INPUT(HcomReduceScatterV, x)
+  REPRISE_OP_INPUT(HcomReduceScatterV, recv_count)
+  REPRISE_OP_INPUT(HcomReduceScatterV, send_counts)
+  REPRISE_OP_INPUT(HcomReduceScatterV, send_displacements)
+  REPRISE_OP_OUTPUT(HcomReduceScatterV, y)
+  REPRISE_OP_ATTRIBUTE(HcomReduceScatterV, reduction, String)
+  REPRISE_OP_ATTRIBUTE(HcomReduceScatterV, group, String)
 };
 
 /* A tensor to another process. */

@@ -136,6 +136,8 @@ Board::~Board() {
     MutexLock lock(all.mutex);
     if (const auto it = all.live.find(nonce_); it != all.live.end() && it->second.expired()) all.live.erase(it);
   }
+  // The thread of the links may be in Fail(), which reads net_: it has left when Detach() returns.
+  if (net_ != nullptr) net_->Detach();
   net_.reset();
   StopOffering();
   if (base_ != nullptr) munmap(base_, bytes());

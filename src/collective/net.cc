@@ -59,7 +59,9 @@ void PutNotice(const Nonce& nonce, const Endpoint& endpoint) {
 
 Net::Net(Board& board) : board_(board), links_(board.processes()) {}
 
-Net::~Net() {
+Net::~Net() { Detach(); }
+
+void Net::Detach() {
   for (const auto& link : links_) {
     if (link != nullptr) link->Detach();
   }

@@ -40,6 +40,8 @@ class Net final : private LinkEvents {
   /// lower one. `endpoints` by process.
   Status Connect(const Nonce& nonce, const std::vector<Endpoint>& endpoints, Arrivals& arrivals,
                  Clock::time_point deadline);
+  /// Nothing that comes is taken from now on. What was told is still sent.
+  void Detach();
 
   // What a rank of this process has done; after it has been written to the board.
   void TellPublished(uint32_t rank, uint64_t number) noexcept;

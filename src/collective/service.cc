@@ -39,6 +39,7 @@ struct Guest {
   int fd = -1;
   size_t got = 0;  // bytes of the Hello
   bool is_sound = false;
+  bool is_told = false;  // why there is no group
   Clock::time_point since;
   wire::Hello hello{};
 };
@@ -89,25 +90,33 @@ class Session {
   // Takes guests until all ranks are there, or something is wrong.
   void Collect() {
     while (code_ == 0 && (ranks_ == 0 || Sound() < ranks_)) {
-      std::vector<pollfd> entries{{sockets_.local, POLLIN, 0}, {sockets_.tcp, POLLIN, 0}};
-      for (const Guest& guest : guests_) entries.push_back({guest.fd, guest.is_sound ? short{0} : short{POLLIN}, 0});
-      const Clock::time_point next = guests_.size() > Sound() ? Clock::now() + kLookEvery : deadline_;
-      if (poll(entries.data(), entries.size(), MillisecondsTo(std::min(next, deadline_))) < 0 && errno != EINTR) {
-        return Refuse(kSystemCall, fmt::format("the rendezvous has ended: {}", std::generic_category().message(errno)));
-      }
       if (Clock::now() >= deadline_) return Refuse(kTimeout, WhoIsMissing());
-      for (size_t i = guests_.size(); i-- > 0;) {
-        const short events = entries[i + 2].revents;
-        if (events == 0) continue;
-        if (guests_[i].is_sound ? (events & (POLLHUP | POLLERR)) != 0 : !Read(guests_[i])) {
-          close(guests_[i].fd);
-          guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(i));
-        }
-      }
-      HangUpOnStrangers();
-      if ((entries[0].revents & POLLIN) != 0) Accept(sockets_.local);
-      if ((entries[1].revents & POLLIN) != 0) Accept(sockets_.tcp);
+      const Clock::time_point next = guests_.size() > Sound() ? Clock::now() + kLookEvery : deadline_;
+      if (!Look(std::min(next, deadline_))) return;
     }
+  }
+
+  // Waits for guests, reads what they say, and lets new ones in. False: that failed, and the rendezvous is over.
+  bool Look(Clock::time_point until) {
+    std::vector<pollfd> entries{{sockets_.local, POLLIN, 0}, {sockets_.tcp, POLLIN, 0}};
+    for (const Guest& guest : guests_) entries.push_back({guest.fd, guest.is_sound ? short{0} : short{POLLIN}, 0});
+    if (poll(entries.data(), entries.size(), MillisecondsTo(until)) < 0) {
+      if (errno == EINTR) return true;
+      Refuse(kSystemCall, fmt::format("the rendezvous has ended: {}", std::generic_category().message(errno)));
+      return false;
+    }
+    for (size_t i = guests_.size(); i-- > 0;) {
+      const short events = entries[i + 2].revents;
+      if (events == 0) continue;
+      if (guests_[i].is_sound ? (events & (POLLHUP | POLLERR)) != 0 : !Read(guests_[i])) {
+        close(guests_[i].fd);
+        guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+    }
+    HangUpOnStrangers();
+    if ((entries[0].revents & POLLIN) != 0) Accept(sockets_.local);
+    if ((entries[1].revents & POLLIN) != 0) Accept(sockets_.tcp);
+    return true;
   }
 
   // Those who have said nothing for long, and the eldest of too many.
@@ -385,35 +394,23 @@ class Session {
     for (const Guest& guest : guests_) (void)SendAll(guest.fd, &verdict, sizeof verdict, deadline);
   }
 
-  // Tells all, also those who come within the next seconds, why there is no group.
+  // Tells all why there is no group: also those who have connected and not said yet who they are, and who come within
+  // the next seconds.
   void Dismiss() {
     const wire::Welcome welcome = Refusal(code_ != 0 ? code_ : kInternal, text_);
     const Clock::time_point end = Clock::now() + kGrace;
     uint32_t told = 0;
-    for (const Guest& guest : guests_) {
-      if (!guest.is_sound) continue;
-      (void)SendAll(guest.fd, &welcome, sizeof welcome, end);
-      ++told;
-    }
-    // How many there are may not be known yet.
-    const auto are_more = [&] { return ranks_ == 0 ? told != 0 : told < ranks_; };
-    while ((sockets_.local >= 0 || sockets_.tcp >= 0) && are_more() && Clock::now() < end) {
-      pollfd entries[] = {{sockets_.local, POLLIN, 0}, {sockets_.tcp, POLLIN, 0}};
-      if (poll(entries, 2, MillisecondsTo(end)) <= 0) continue;
-      const int fd = accept4(entries[entries[0].revents != 0 ? 0 : 1].fd, nullptr, nullptr, SOCK_CLOEXEC);
-      if (fd < 0) {
-        WaitForDescriptors(errno);
-        continue;
-      }
-      wire::Hello hello;
-      const bool is_rank =
-          ReceiveAll(fd, &hello, sizeof hello, std::min(end, Clock::now() + std::chrono::seconds(1))) &&
-          hello.magic == wire::kHelloMagic && hello.nonce == nonce_;
-      if (is_rank) {
-        (void)SendAll(fd, &welcome, sizeof welcome, end);
+    for (;;) {
+      for (Guest& guest : guests_) {
+        if (!guest.is_sound || guest.is_told) continue;
+        (void)SendAll(guest.fd, &welcome, sizeof welcome, end);
+        guest.is_told = true;
         ++told;
       }
-      close(fd);
+      // How many there are may not be known yet.
+      const bool are_more = ranks_ == 0 ? told != 0 : told < ranks_;
+      const bool is_open = sockets_.local >= 0 || sockets_.tcp >= 0;
+      if (!is_open || !are_more || Clock::now() >= end || !Look(end)) return;
     }
   }
 

@@ -14,11 +14,11 @@
 
 namespace reprise::compiler {
 
-inline constexpr std::string_view kCompiledFileStart = R"({"format": "reprise compiled graph 1")";
+inline constexpr std::string_view kCompiledFileStart = R"({"format": "reprise compiled graph 2")";
 
 /// `about`: what the line begins with, kCompiledFileStart and more.
 inline std::string PackCompiled(std::string_view about, std::string_view model) {
-  return fmt::format("{}, \"checksum\": \"{:016x}\"}}\n{}", about, HashOf(model), model);
+  return fmt::format("{}, \"checksum\": \"{}\"}}\n{}", about, DigestText(model), model);
 }
 
 /// The line and the model in `bytes`; without a model where it is damaged. Nothing for bytes of another kind.
@@ -36,7 +36,7 @@ inline std::optional<CompiledParts> SplitCompiled(std::string_view bytes) {
   CompiledParts parts{line.substr(0, checksum), std::nullopt};
   if (end == std::string_view::npos || checksum == std::string_view::npos) return parts;
   const std::string_view model = bytes.substr(end + 1);
-  if (line.substr(checksum + kChecksum.size()) == fmt::format("{:016x}\"}}", HashOf(model))) parts.model = model;
+  if (line.substr(checksum + kChecksum.size()) == DigestText(model) + "\"}") parts.model = model;
   return parts;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operators of the program's: code that a run calls when it comes to the node, and that puts its work on the stream.
+// Operators whose work is not the compiler's, those of the program and collectives: code that a run calls when it comes
+// to the node, and that puts its work on the stream.
 #pragma once
 
 #include <functional>
@@ -40,9 +41,13 @@ void RegisterCustomOp(std::string type, std::shared_ptr<const CustomOp> op);
 /// Null where the program has none. Threads: thread-safe.
 std::shared_ptr<const CustomOp> FindCustomOp(std::string_view type);
 
-/// Whether the node is one of the program's.
+/// Whether the node exchanges data with other processes. Nodes of a graph that do so run in the order of the graph.
+inline bool IsCollective(const Node& node) { return node.type.starts_with("Hcom"); }
+
+/// Whether a run calls code for the node: it is one of the program's, or a collective.
 inline bool IsCustom(const Node& node) {
-  return node.kind == NodeKind::kOperator && node.op == nullptr && FindCustomOp(node.type) != nullptr;
+  return node.kind == NodeKind::kOperator && (node.op == nullptr || IsCollective(node)) &&
+         FindCustomOp(node.type) != nullptr;
 }
 
 }  // namespace reprise::compiler

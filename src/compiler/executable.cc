@@ -198,6 +198,11 @@ StatusOr<std::shared_ptr<Executable>> CompileOptimised(Graph graph, const Compil
 }  // namespace
 
 StatusOr<std::shared_ptr<Executable>> Executable::Compile(Graph graph, const CompileOptions& options) {
+  if (options.is_optimised) {
+    opdef::Facts facts;
+    REPRISE_RETURN_IF_ERROR(InferShapes(graph, facts));
+    return CompileOptimised(std::move(graph), options);
+  }
   PassOptions passes = options.passes;
   if (options.bank != nullptr) ApplyFusions(graph, *options.bank, passes);
   REPRISE_RETURN_IF_ERROR(InlineCalls(graph));

@@ -55,12 +55,14 @@ class Planner {
     for (size_t i = order_.size(); i-- > 0;) {
       if (needed[order_[i]]) ForEachBefore(graph_.at(order_[i]), [&](NodeId before) { needed[before] = true; });
     }
+    bool collective_waits = false;  // ranks meet in the order of the graph, whatever is ready first
     for (const NodeId id : order_) {
       if (!needed[id]) continue;
       const Node& node = graph_.at(id);
-      bool waits = false;
+      bool waits = IsCollective(node) && collective_waits;
       ForEachBefore(node, [&](NodeId before) { waits |= turns_[before] != Turn::kNow; });
       turns_[id] = waits ? Turn::kLater : IsReady(graph_, id) ? Turn::kNow : Turn::kAlone;
+      collective_waits |= waits && IsCollective(node);
     }
   }
 

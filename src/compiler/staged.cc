@@ -597,7 +597,9 @@ bool IsStaged(const Graph& graph) {
 }
 
 StatusOr<std::shared_ptr<Executable>> CompileStaged(Graph graph, const CompileOptions& options) {
-  auto executable = std::make_shared<StagedExecutable>(std::move(graph), options);
+  CompileOptions inner = options;
+  inner.is_optimised = false;  // called graphs are compiled for what is known of their inputs
+  auto executable = std::make_shared<StagedExecutable>(std::move(graph), std::move(inner));
   REPRISE_RETURN_IF_ERROR(executable->Compile());
   return std::shared_ptr<Executable>(std::move(executable));
 }

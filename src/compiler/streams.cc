@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/custom_op.h"
+
 namespace reprise::compiler {
 namespace {
 
@@ -17,8 +19,6 @@ const std::string* TextNote(const Node& node, std::string_view name) {
   }
   return nullptr;
 }
-
-bool IsCollective(const Node& node) { return node.type.starts_with("Hcom"); }
 
 }  // namespace
 

@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
-#include <iterator>
 
 #include "base/text_file.h"
 #include "compiler/compiled_file.h"
@@ -19,10 +18,12 @@
 #include "compiler/hash.h"
 #include "compiler/import/import.h"
 #include "compiler/text.h"
+#include "compiler/tune.h"
 #include "engine/compiled_graph.h"
 #include "engine/json_files.h"
 #include "engine/numbers.h"
 #include "engine/warnings.h"
+#include "reprise/reprise.h"
 
 namespace reprise::engine {
 namespace {
@@ -38,10 +39,37 @@ std::string Processor() {
   return "x86-64" + features;
 }
 
+// The operators that compiled graphs are made of: another library may have other operands under a type's name.
+uint64_t OperatorsHash() {
+  static const uint64_t hash = [] {
+    uint64_t sum = compiler::HashOf("");
+    const auto add_operands = [&](std::span<const opdef::Operand> operands) {
+      for (const opdef::Operand& operand : operands) {
+        sum = compiler::HashOf(fmt::format(" {} {} {} {}", operand.name, operand.flags, operand.bits, operand.like), sum);
+      }
+      sum = compiler::HashOf(";", sum);
+    };
+    for (const opdef::GraphOp& op : opdef::GraphOps()) {
+      sum = compiler::HashOf(op.type, sum);
+      add_operands(op.inputs);
+      add_operands(op.outputs);
+      for (const opdef::AttributeDef& each : op.attributes) {
+        sum = compiler::HashOf(fmt::format(" {} {} {} {} {}", each.name, static_cast<int>(each.kind), each.number,
+                                           each.real, each.text),
+                               sum);
+      }
+    }
+    return sum;
+  }();
+  return hash;
+}
+
 uint64_t FingerprintOf(const compiler::Graph& graph) {
   uint64_t hash = compiler::HashOf(ToText(graph));
   for (const compiler::Node& node : graph.nodes) {
-    if (!node.is_removed && node.constant != nullptr) hash = compiler::HashOf(node.constant->bytes, hash);
+    if (!node.is_removed && node.constant != nullptr) {
+      hash = compiler::HashOf(compiler::DigestText(node.constant->bytes), hash);
+    }
     for (const auto& called : node.graphs) {
       if (called != nullptr) hash = hash * 31 + FingerprintOf(*called);
     }
@@ -84,12 +112,16 @@ StatusOr<std::string> ModelOf(const compiler::Graph& optimised) {
   return compiler::ExportBytes(graph, {.completes = true});
 }
 
-std::string AboutCompiled(const compiler::Graph& source) {
-  return fmt::format(R"({}, "processor": "{}", "source": "{:016x}")", compiler::kCompiledFileStart, Processor(),
-                     FingerprintOf(source));
+std::string AboutCompiled(const compiler::Graph& source, const compiler::CompileOptions& options) {
+  compiler::PassOptions passes = options.passes;
+  if (options.bank != nullptr) compiler::ApplyFusions(source, *options.bank, passes);
+  return fmt::format(R"({}, "version": "{} {:016x}", "processor": "{}", "source": "{:016x}", "passes": "{:016x}")",
+                     compiler::kCompiledFileStart, Version(), OperatorsHash(), Processor(), FingerprintOf(source),
+                     compiler::HashOf(compiler::TextOf(passes)));
 }
 
-StatusOr<CompileCache> CompileCache::Open(const OptionSet& options, const compiler::Graph& source) {
+StatusOr<CompileCache> CompileCache::Open(const OptionSet& options, const compiler::Graph& source,
+                                          const compiler::CompileOptions& compile_options) {
   CompileCache cache;
   const std::string folder(options.Get("ge.graph_compiler_cache_dir"));
   const std::string_view key = options.Get("ge.graph_key");
@@ -103,7 +135,7 @@ StatusOr<CompileCache> CompileCache::Open(const OptionSet& options, const compil
   }
   cache.folder_ = folder;
   cache.key_ = key;
-  cache.fits_ = AboutCompiled(source);
+  cache.fits_ = AboutCompiled(source, compile_options);
   return cache;
 }
 
@@ -131,20 +163,23 @@ std::unique_ptr<compiler::Graph> CompileCache::Read(const std::string& file, std
     *reason = "the index names no file beside it";
     return nullptr;
   }
-  std::ifstream stream(PathOf(file), std::ios::binary);
-  if (!stream) {
+  std::ifstream stream(PathOf(file), std::ios::binary | std::ios::ate);
+  std::string bytes(stream ? static_cast<size_t>(std::max<std::streamoff>(stream.tellg(), 0)) : 0, '\0');
+  if (!stream || !stream.seekg(0) || !stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
     *reason = "the file cannot be read";
     return nullptr;
   }
-  return ReadBytes({std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()}, reason);
+  return ReadBytes(bytes, reason);
 }
 
 std::unique_ptr<compiler::Graph> CompileCache::ReadBytes(const std::string& bytes, std::string* reason) const {
   const std::optional<compiler::CompiledParts> parts = compiler::SplitCompiled(bytes);
   if (!parts || !parts->about.starts_with(fits_.substr(0, fits_.find(", \"source\"")))) {
     *reason = "it is of another version, or for another processor";
-  } else if (parts->about != fits_) {
+  } else if (!parts->about.starts_with(fits_.substr(0, fits_.find(", \"passes\"")))) {
     *reason = "it is of another graph with the same key";
+  } else if (parts->about != fits_) {
+    *reason = "it was compiled with other options";
   } else if (!parts->model) {
     *reason = "it is damaged";
   } else {

@@ -7,14 +7,16 @@
 //     FOLDER/KEY.lock                    held while either is written
 //     FOLDER/cache.conf                  {"cache_debug_mode": true}: look, tell, and compile all the same
 //
-// A file is used if it was made by this version for this processor, of the same graph with the same shapes, and is
-// whole. Any other one is told of in a warning, with the reason, and the graph is compiled anew.
+// A file is used if it was made by this version for this processor, of the same graph with the same shapes, under
+// options that ask for the same passes, and is whole; then no pass runs. Any other one is told of in a warning, with the
+// reason, and the graph is compiled anew.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "base/status.h"
+#include "compiler/executable.h"
 #include "compiler/graph.h"
 #include "engine/options.h"
 
@@ -23,13 +25,14 @@ namespace reprise::engine {
 /// A compiled graph as a model.
 StatusOr<std::string> ModelOf(const compiler::Graph& optimised);
 /// What the line of a compiled file says of a compilation of `source` here; see compiler/compiled_file.h.
-std::string AboutCompiled(const compiler::Graph& source);
+std::string AboutCompiled(const compiler::Graph& source, const compiler::CompileOptions& options);
 
 /// The cache of one compilation; without the two options one that never finds and never keeps.
 class CompileCache {
  public:
   /// Refuses a folder that is not there.
-  static StatusOr<CompileCache> Open(const OptionSet& options, const compiler::Graph& source);
+  static StatusOr<CompileCache> Open(const OptionSet& options, const compiler::Graph& source,
+                                     const compiler::CompileOptions& compile_options);
 
   /// The compiled graph; null when there is none that fits.
   std::unique_ptr<compiler::Graph> Find();

@@ -11,6 +11,7 @@
 #include "compiler/passes/switches.h"
 #include "compiler/storage.h"
 #include "engine/banks.h"
+#include "engine/collectives.h"
 #include "engine/compile_cache.h"
 #include "engine/fusion_results.h"
 #include "engine/numbers.h"
@@ -142,6 +143,7 @@ uint64_t CountOfCompilations() { return g_compilations; }
 StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::Graph& source, const OptionSet& options,
                                                                 std::span<const InputMeta> inputs,
                                                                 const CompileSite& site) {
+  RegisterCollectives();
   auto compiled = std::make_shared<CompiledGraph>();
   compiled->source_ = source;
   REPRISE_RETURN_IF_ERROR(CastResults(compiled->source_, options.Get("ge.outputDatatype")));
@@ -209,12 +211,16 @@ StatusOr<CompiledGraph::Subject> CompiledGraph::PrepareTrial(const compiler::Gra
 Status CompiledGraph::Add(const std::vector<opdef::Shape>& shapes) {
   compiler::Graph graph = source_;
   SetInputs(graph, shapes);
-  REPRISE_ASSIGN_OR_RETURN(CompileCache cache, CompileCache::Open(options_, graph));
-  if (std::unique_ptr<compiler::Graph> known = cache.Find()) graph = std::move(*known);
+  REPRISE_ASSIGN_OR_RETURN(CompileCache cache, CompileCache::Open(options_, graph, compile_options_));
+  compiler::CompileOptions compile_options = compile_options_;
+  if (std::unique_ptr<compiler::Graph> known = cache.Find()) {
+    graph = std::move(*known);
+    compile_options.is_optimised = !compiler::TheDumpSettings().is_on;  // dumps show what each stage does
+  }
   DumpStage(graph, site_.graph, "PreRunBegin");
   const CompileFunction replaced = g_compile;
-  auto made = replaced != nullptr ? replaced(std::move(graph), compile_options_)
-                                  : compiler::Executable::Compile(std::move(graph), compile_options_);
+  auto made = replaced != nullptr ? replaced(std::move(graph), compile_options)
+                                  : compiler::Executable::Compile(std::move(graph), compile_options);
   if (!made.ok()) return As(kGraphPrerunFailed, kStageFailed, std::move(made).status());
   DumpStage((*made)->graph(), site_.graph, "Build");
   if (!cache.was_found()) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "compiler/staged.h"
+#include "engine/collectives.h"
 #include "engine/numbers.h"
 #include "engine/warnings.h"
 
@@ -142,6 +143,7 @@ Status GraphEntry::Load(const OptionMap& options, void* stream, const AllocatorP
     }
   }
   REPRISE_RETURN_IF_ERROR(CheckOptions(options, kLoadLevel, kParamInvalid));
+  REPRISE_RETURN_IF_ERROR(CheckGroups(compiled->optimised()));
   const auto value = [&options](const char* key) {
     const auto found = options.find(key);
     return found != options.end() ? std::string_view(found->second) : std::string_view();

@@ -240,7 +240,7 @@ StatusOr<std::string> BuildOffline(const compiler::Graph& graph, const OptionMap
   }
   auto model = ModelOf(visible);
   if (!model.ok()) return As(kFailed, kInner, std::move(model).status());
-  return compiler::PackCompiled(AboutCompiled(source), *model);
+  return compiler::PackCompiled(AboutCompiled(source, compiled->compile_options()), *model);
 }
 
 Status SaveOffline(const std::string& path, std::string_view bytes) {

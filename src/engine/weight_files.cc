@@ -38,7 +38,7 @@ StatusOr<std::vector<WeightFile>> WriteWeights(const compiler::Graph& graph, con
       together += bytes;
       continue;
     }
-    const std::string id = fmt::format("weight_{:016x}", compiler::HashOf(bytes));
+    const std::string id = "weight_" + compiler::DigestText(bytes);
     WeightFile file{folder + "/" + id, bytes.size(), 0, id};
     if (written.insert(id).second) {
       if (Status done = WriteTextFile(file.path, bytes); !done.ok()) {

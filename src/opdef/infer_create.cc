@@ -229,17 +229,40 @@ Status ReduceScatter(InferContext& call) {  // rule
   return SetFirstDim(call, FloorDiv(x.shape[0], ranks));
 }
 
-Status AllToAllV(InferContext& call) {  // rule
+namespace {
+
+// Counts are of elements: rows of more than one element make the first dim smaller.
+Status SetElements(InferContext& call, const Dim& total) {
   const InferTensor& data = call.First();
-  const std::vector<Dim>* counts = call.Value("recv_counts");
-  Dim total = Dim::Unknown();
-  if (counts != nullptr) {
-    total = 0;
-    for (const Dim& count : *counts) total = total + count;
-  }
-  // Counts are of elements: rows of more than one element make the first dim smaller.
   if (!data.shape.has_rank() || data.shape.rank() < 2) return call.SetRest(opdef::Shape{total});
   return SetFirstDim(call, FloorDiv(total, opdef::Shape(Part(data.shape, 1, data.shape.rank())).elements()));
+}
+
+}  // namespace
+
+Status AllToAllV(InferContext& call) {  // rule
+  const bool is_one = call.op.type == "HcomReduceScatterV";
+  const std::vector<Dim>* counts = call.Value(is_one ? "recv_count" : "recv_counts");
+  if (counts == nullptr) return SetElements(call, Dim::Unknown());
+  Dim total = 0;
+  for (const Dim& count : *counts) total = total + count;
+  return SetElements(call, total);
+}
+
+// What each process sends to this one: a column of the matrix.
+Status AllToAllVc(InferContext& call) {  // rule
+  const std::vector<Dim>* counts = call.Value("send_count_matrix");
+  if (counts == nullptr) return SetElements(call, Dim::Unknown());
+  size_t ranks = 0;
+  while (ranks * ranks < counts->size()) ++ranks;
+  const int64_t rank = call.Int("rank");
+  if (ranks * ranks != counts->size() || rank < 0 || static_cast<size_t>(rank) >= ranks) {
+    return call.WrongAttribute("rank", fmt::format("is {}, for a matrix of {} numbers", rank, counts->size()),
+                               "pass a square matrix, and the position of this process");
+  }
+  Dim total = 0;
+  for (size_t k = 0; k < ranks; ++k) total = total + (*counts)[k * ranks + static_cast<size_t>(rank)];
+  return SetElements(call, total);
 }
 
 Status Receive(InferContext& call) {  // rule

@@ -184,6 +184,15 @@ constexpr Case kCases[] = {
      "send_data=float32[s0, 4]; send_counts=int64[2]; send_displacements=int64[2]; recv_counts=int64[2]{8, 4}; "
      "recv_displacements=int64[2]",
      "group='g'", "float32[3, 4]"},
+    {"HcomAllToAllVC", "send_data=float32[s0, 4]; send_count_matrix=int64[4]{8, 4, 12, 0}", "rank=0 group='g'",
+     "float32[5, 4]"},
+    {"HcomAllGatherV", "x=bfloat16[s0, 4]; send_count=int64[1]; recv_counts=int64[2]{8, 4}", "group='g'",
+     "bfloat16[3, 4]"},
+    {"HcomReduceScatterV", "x=float16[9]; recv_count=int64[1]{4}; send_counts=int64[2]", "reduction='max' group='g'",
+     "float16[4]"},
+    {"HcomReduceScatterV", "x=float16[9, 2]; recv_count=int64[1]; send_counts=int64[2]", "reduction='max' group='g'",
+     "float16[?, 2]"},
+    {"HcomReduce", "x=int64[s0]", "reduction='sum' group='g' root_rank=1", "int64[s0]"},
     {"HcomReceive", "", "group='g' sr_tag=0 src_rank=1 shape=[2,3] dtype=1", "float16[2, 3]"},
     {"HcomSend", "x=float32[2]", "group='g' sr_tag=0 dest_rank=1", ""},
     {"StringFormat", "x=float32[2]", "", "string[]"},
@@ -457,6 +466,8 @@ constexpr Case kRefused[] = {
      "100023 MoeGatingTopKSoftmax: k is 5, but x has the shape [s0, 4]"},
     {"HcomReduceScatter", "x=float32[5]", "rank_size=4 group='g' reduction='sum'",
      "100021 HcomReduceScatter: x has the shape [5], which has no equal parts for 4 processes"},
+    {"HcomAllToAllVC", "send_data=float32[5]; send_count_matrix=int64[3]{1, 1, 1}", "rank=0 group='g'",
+     "100023 HcomAllToAllVC: rank is 0, for a matrix of 3 numbers"},
 };
 
 // The number, what is wrong with what, whose fault it is, and what to do.

@@ -68,6 +68,7 @@ struct StridedView {
   Dims sizes;
   Dims strides;
   void* data = nullptr;
+  int32_t small_type = -1;  ///< kernels::SmallFloat of `dtype` uint8, for steps whose function computes with such
 
   /// Row-major.
   static StridedView Of(kernels::DType dtype, std::span<const int64_t> sizes, void* data);
@@ -93,7 +94,7 @@ struct NamedTensor {
   bool is_bound = false;      ///< outputs: the shape depends on data, and `dims` are the largest
   std::vector<char> constant;
   std::span<const char> known;  ///< borrowed for the call: elements that will not change, however many
-  bool on_host = false;  ///< buffer lies on the host
+  bool on_host = false;         ///< buffer lies on the host
   bool has_buffer = false;
   void* data = nullptr;
   uint64_t buffer_bytes = 0;
@@ -107,6 +108,12 @@ struct NamedTensor {
   bool is_small() const { return kernels::IsSmallFloat(dtype_number); }
   int rank() const { return static_cast<int>(dims.size()); }
   StridedView view() const { return StridedView::Of(dtype(), dims, data); }
+  /// As view(), and tells small floats from bytes.
+  StridedView numbers() const {
+    StridedView out = view();
+    if (is_small()) out.small_type = dtype_number;
+    return out;
+  }
 };
 
 /// 107000 unless the device reaches all bytes; REPRISE_CHECK_POINTERS=0 lets everything pass.

@@ -107,6 +107,7 @@ class ArgumentMaker {
   static Tensor TensorOf(const StridedView& view) {
     Tensor tensor = RowMajor(view.dtype, view.sizes, view.data);
     tensor.strides = view.strides;
+    if (view.small_type >= 0) tensor.dtype_number = view.small_type;
     return tensor;
   }
 

@@ -220,12 +220,13 @@ Status OpCall::BindUnusual(Operand& operand) {
     return {};
   }
   const kernels::DType bits = BitsOf(given.dtype_number);
-  if (bits == kernels::DType::kUndefined || (takes & kTakesAnyBits) == 0) return {};
+  const bool computes = (takes & kTakesSmallFloats) != 0 && kernels::IsSmallFloat(given.dtype_number);
+  if (bits == kernels::DType::kUndefined || ((takes & kTakesAnyBits) == 0 && !computes)) return {};
   auto moved = std::make_unique<Tensor>(given);
   moved->dtype_number = static_cast<int32_t>(bits);
   operand.dtype = bits;
   operand.tensor = views_.emplace_back(std::move(moved)).get();
-  moves_bits_ = true;
+  moves_bits_ = (takes & kTakesAnyBits) != 0;
   return {};
 }
 
@@ -380,7 +381,7 @@ Status OpCall::CheckTypes() const {
       if (types.Has(type)) supported.append(supported.empty() ? "" : ", ").append(kernels::Name(type));
     }
     return InvalidOperand(
-        operand, fmt::format("has {}, which the operator does not take", DTypeText(operand.tensor->dtype_number)),
+        operand, fmt::format("has {}, which the operator does not take", DTypeText(operand.type_number)),
         fmt::format("use one of {}", supported));
   };
   for (const Operand& operand : inputs) REPRISE_RETURN_IF_ERROR(check(operand));

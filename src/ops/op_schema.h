@@ -93,7 +93,9 @@ struct OpSchema {
   const Computation& computation;
 
   /// "Add": what dumps show.
-  std::string_view short_name() const { return name.starts_with("aclnn") ? name.substr(5) : name; }
+  std::string_view short_name() const {
+    return name.starts_with("aclnn") ? name.substr(5) : name.starts_with("acl") ? name.substr(3) : name;
+  }
 };
 
 /// The row of an operator.

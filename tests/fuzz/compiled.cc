@@ -29,7 +29,7 @@ const Graph& Source() {
 
 reprise::engine::CompileCache OpenCache() {
   const reprise::engine::OptionMap options{{"ge.graph_compiler_cache_dir", "/"}, {"ge.graph_key", "k"}};
-  auto cache = reprise::engine::CompileCache::Open({{}, options, options}, Source());
+  auto cache = reprise::engine::CompileCache::Open({{}, options, options}, Source(), {});
   if (!cache.ok()) Found("the cache is not opened");
   return std::move(cache).value();
 }
@@ -43,8 +43,12 @@ void Read(const std::string& bytes) {
     return;
   }
   if (graph->nodes.size() > kMostNodes) return;
-  auto executable = Executable::Compile(*graph, {});
-  if (!executable.ok() && std::move(executable).status().detail().hint.empty()) Found("a refusal without advice");
+  for (const bool is_optimised : {false, true}) {
+    CompileOptions options;
+    options.is_optimised = is_optimised;
+    auto executable = Executable::Compile(*graph, options);
+    if (!executable.ok() && std::move(executable).status().detail().hint.empty()) Found("a refusal without advice");
+  }
 }
 
 }  // namespace
@@ -54,9 +58,9 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) { return 0; }
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   const std::string copy(reinterpret_cast<const char*>(data), bytes);
   Read(copy);
-  Read(PackCompiled(reprise::engine::AboutCompiled(Source()), copy));
+  Read(PackCompiled(reprise::engine::AboutCompiled(Source(), {}), copy));
   if (auto model = ModelOfText(copy); model.ok()) {
-    Read(PackCompiled(reprise::engine::AboutCompiled(Source()), *model));
+    Read(PackCompiled(reprise::engine::AboutCompiled(Source(), {}), *model));
   }
   return 0;
 }

@@ -288,10 +288,12 @@ TEST_F(EngineTest, GE_047_048_CompiledGraphsAreKeptAndFoundAgain) {
   ASSERT_EQ(Add(1, kAddText, options(folder_ / "nothing")).code(), 0);
   EXPECT_THAT(Text(session_->CompileGraph(1)), HasSubstr("no folder"));
   EXPECT_EQ(session_->RemoveGraph(1).code(), 0);
-  const auto compile = [&](const char* text) {
+  const auto compile = [&](const char* text, const OptionMap& more = {}) {
     const uint64_t before = CountOfCompilations();
     TakeWarnings();
-    AddCompiled(1, text, options(folder_));
+    OptionMap all = options(folder_);
+    all.insert(more.begin(), more.end());
+    AddCompiled(1, text, all);
     std::vector<OutputTensor> outputs;
     const std::vector<InputTensor> inputs{OnDevice({1, 2, 3, 4}, {4})};
     EXPECT_EQ(Text(session_->RunOnStream(1, stream_, inputs, outputs)), "");
@@ -313,6 +315,12 @@ TEST_F(EngineTest, GE_047_048_CompiledGraphsAreKeptAndFoundAgain) {
   EXPECT_THAT(TakeWarnings(), ::testing::AnyOf(HasSubstr("another graph"), IsEmpty()));
   EXPECT_EQ(compile(kAddText), 1U);
   EXPECT_EQ(compile(kAddText), 0U) << TakeWarnings();
+  // Other passes.
+  EXPECT_EQ(compile(kAddText, {{"ge.oo.level", "O1"}}), 1U);
+  EXPECT_THAT(TakeWarnings(), HasSubstr("compiled with other options"));
+  EXPECT_EQ(compile(kAddText, {{"ge.oo.level", "O1"}}), 0U) << TakeWarnings();
+  EXPECT_EQ(compile(kAddText, {{"ge.topoSortingMode", "1"}}), 1U);
+  EXPECT_EQ(compile(kAddText), 1U);
   // Damaged.
   const auto again = reprise::testing::ParseJson(std::ifstream(folder_ / "key-1.idx"));
   const std::filesystem::path kept = folder_ / again["cache_file_list"][0]["cache_file_name"].get<std::string>();

@@ -274,17 +274,26 @@ TEST(HcclMachines, DISABLED_OtherVersion) {
   OK(HcclGetRootInfo(&token));
   const std::vector<uint16_t> ports = OwnPorts();
   ASSERT_EQ(1u, ports.size());
+  const int slow = ConnectTo(ports[0]);  // has connected and not said yet who it is
   wire::Hello hello = HelloOf(token);
+  hello.ranks = 3;
   hello.version = wire::kVersion + 1;
   const int fd = ConnectTo(ports[0]);
   SendTo(fd, hello);
-  HcclComm comm = nullptr;
-  EXPECT_EQ(HCCL_E_INTERNAL, HcclCommInitRootInfo(2, &token, 0, &comm));
-  EXPECT_NE(std::string::npos, Message().find("EI0008: rank 1 (process 12345) speaks version")) << Message();
   wire::Welcome welcome{};
   ASSERT_TRUE(ReceiveFrom(fd, welcome));
   EXPECT_EQ(HCCL_E_INTERNAL, welcome.code);
+  hello.version = wire::kVersion;
+  hello.rank = 2;
+  SendTo(slow, hello);
+  welcome = {};
+  ASSERT_TRUE(ReceiveFrom(slow, welcome));
+  EXPECT_EQ(HCCL_E_INTERNAL, welcome.code);
+  HcclComm comm = nullptr;
+  EXPECT_EQ(HCCL_E_INTERNAL, HcclCommInitRootInfo(3, &token, 0, &comm));
+  EXPECT_NE(std::string::npos, Message().find("EI0008: rank 1 (process 12345) speaks version")) << Message();
   close(fd);
+  close(slow);
 }
 
 // A rank 1 that keeps to the protocol until there is a link.

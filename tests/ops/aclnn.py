@@ -28,6 +28,8 @@ NUMBERS = {  # torch type -> aclDataType
     torch.uint16: 7, torch.uint32: 8, torch.int64: 9, torch.uint64: 10, torch.float64: 11, torch.bool: 12,
     torch.complex64: 16, torch.complex128: 17, torch.bfloat16: 27,
 }
+SMALL = {torch.float8_e5m2: 35, torch.float8_e4m3fn: 36, torch.float8_e8m0fnu: 37}  # types that few operators know
+HIFLOAT8 = 34  # PyTorch has no such type: tensors of uint8 with an attribute `acl_number`
 C_SCALARS = {
     torch.float32: ctypes.c_float, torch.float64: ctypes.c_double, torch.int8: ctypes.c_int8,
     torch.int16: ctypes.c_int16, torch.int32: ctypes.c_int32, torch.int64: ctypes.c_int64,
@@ -110,8 +112,9 @@ class Placed:
 
     PATTERN = 0x5B
 
-    def __init__(self, shape, dtype, scatter=None):
-        """scatter: a random.Random that chooses order of dims, gaps and offset; None: row-major."""
+    def __init__(self, shape, dtype, scatter=None, number=None):
+        """scatter: a random.Random that chooses order of dims, gaps and offset; None: row-major. number: aclDataType, if
+        it is not that of dtype."""
         self.shape, self.dtype = list(shape), dtype
         order = list(range(len(self.shape)))
         self.offset = 0
@@ -133,7 +136,8 @@ class Placed:
         self.raw = memory(self.address, self.count * self.item)
         self.raw.fill_(self.PATTERN)
         self.view = memory(self.address, self.count, dtype).as_strided(self.shape, self.strides, self.offset)
-        self.handle = create_tensor(self.shape, dtype, self.strides, self.offset, self.count, self.address)
+        self.handle = create_tensor(self.shape, dtype if number is None else number, self.strides, self.offset, self.count,
+                                    self.address)
 
     def write(self, value):
         self.view.copy_(value)
@@ -152,7 +156,7 @@ def create_tensor(shape, dtype, strides, offset, count, address):
     dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
     steps = (ctypes.c_int64 * max(1, len(shape)))(*strides)
     storage = (ctypes.c_int64 * 1)(count)
-    number = NUMBERS[dtype] if isinstance(dtype, torch.dtype) else dtype
+    number = (NUMBERS | SMALL)[dtype] if isinstance(dtype, torch.dtype) else dtype
     handle = _base.aclCreateTensor(dims, ctypes.c_uint64(len(shape)), number, steps, ctypes.c_int64(offset), FORMAT_ND,
                                    storage, ctypes.c_uint64(1), ctypes.c_void_p(address))
     if not handle:

@@ -385,10 +385,63 @@ def test_products_of_small_floats_are_added(small):
               "x2_scale": columns[:1].clone(), "y": sums}
     found = call("QuantBatchMatmulInplaceAdd", turned, {"transpose_x1": True, "transpose_x2": True})["y"]
     close(found, sums + product * columns[0], 4)
-    with pytest.raises(AclError, match="not published"):
+    with pytest.raises(AclError, match="only one has exponents"):
         call("QuantBatchMatmulInplaceAdd", {**names, "x2_scale": columns.to(E8M0)})
-    with pytest.raises(AclError, match="has 4 numbers, the product has 5"):
+    with pytest.raises(AclError, match=r"has shape \[4\], expected \[5\] or one number"):
         call("QuantBatchMatmulInplaceAdd", {**names, "x2_scale": columns[:4].clone()})
+    powers = [torch.randint(125, 130, (1, n, 2), dtype=u8).view(E8M0) for n in (3, 5)]
+    found = call("QuantBatchMatmulInplaceAdd", {**names, "x1_scale": powers[0], "x2_scale": powers[1]})["y"]
+    close(found, sums + product * powers[0][0, :, 0].float()[:, None] * powers[1][0, :, 0].float(), 4)
+
+
+@pytest.mark.parametrize("small", (E4M3, E5M2))
+def test_products_of_groups_of_small_floats_are_added(small):
+    left, right, sums = numbers(f32, 8, 3).to(small), numbers(f32, 8, 5).to(small), numbers(f32, 2, 3, 5)
+    rows, columns = numbers(f32, 2), numbers(f32, 2, 5)
+    expected = sums.clone()
+    for group, part in enumerate((slice(0, 2), slice(2, 7))):
+        expected[group] += left[part].float().t() @ right[part].float() * columns[group] * rows[group]
+    given = {"x1": left, "x2": right, "scale2": columns, "group_list": torch.tensor([2, 7]), "y": sums, "scale1": rows}
+    close(call("QuantGroupedMatmulInplaceAdd", given)["y"], expected, 4)
+    given["group_list"] = torch.tensor([2, 5])
+    close(call("QuantGroupedMatmulInplaceAdd", given, {"group_list_type": 1})["y"], expected, 4)
+
+
+@pytest.mark.parametrize("small, number", ((E4M3, 36), (E5M2, 35)))
+def test_blocks_of_groups_become_small_floats(small, number):
+    x = numbers(f16, 5, 70)
+    top = torch.finfo(small).max
+    wanted, scale = torch.zeros(5, 70), torch.zeros(4, 2)
+    for line, rows in ((0, slice(0, 2)), (1, slice(2, 3)), (2, slice(3, 5))):  # groups of 3 and 2 rows
+        for column in range(2):
+            block = x[rows, 64 * column:64 * column + 64].float()
+            scale[line, column] = block.abs().max() / top
+            wanted[rows, 64 * column:64 * column + 64] = block / scale[line, column]
+    found = call("GroupedDynamicBlockQuant", {"x": x, "group_list": torch.tensor([3, 5], dtype=i32)},
+                 {"dst_type": number, "row_block_size": 2, "col_block_size": 64}, types={"y": small})
+    close(found["scale"], scale, 0)
+    same_bits(found["y"], wanted.to(small))
+
+
+def test_queries_keys_and_values_are_turned_into_caches():
+    b, s, heads, width = 2, 3, 2, 8
+    x, cos, sin = numbers(f16, b, s, 4 * heads * width), numbers(f16, b, s, 1, width), numbers(f16, b, s, 1, width)
+    caches = [torch.zeros(b, 6, heads, width, dtype=torch.int8) for _ in range(2)]
+    q, k, v = (part.unflatten(-1, (-1, width)).double() for part in x.split([2 * heads * width, heads * width, heads * width], -1))
+
+    def turn(part):
+        return part * cos.double() + torch.cat([-part[..., width // 2:], part[..., :width // 2]], -1) * sin.double()
+
+    scale = torch.full([width], 8.0)
+    found = call("DequantRopeQuantKvcache", {"x": x, "cos": cos, "sin": sin, "k_cache": caches[0], "v_cache": caches[1],
+                                             "indices": torch.tensor([0, 2], dtype=i32), "scale_k": scale, "scale_v": scale},
+                 {"size_splits": [2 * heads * width, heads * width, heads * width]})
+    for name, wanted in (("q", turn(q)), ("k", turn(k)), ("v", v)):
+        close(found[name], wanted.half(), 2)
+    for name, part in (("k_cache", turn(k)), ("v_cache", v)):
+        wanted = torch.zeros(b, 6, heads, width)
+        wanted[0, :3], wanted[1, 2:5] = (part[i] * 8 for i in range(2))
+        assert ((found[name].double() - wanted).abs() <= 0.5005).all()
 
 
 def test_hifloat8():

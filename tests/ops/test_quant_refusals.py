@@ -26,6 +26,8 @@ def test_operators_that_are_there_by_name_tell_why(row):
         assert all(word in message for word in (row["operator"], row["reason"], row["advice"])), message
 
 
+E4M3 = torch.float8_e4m3fn
+
 # operator, what is changed in a good call, word of the message
 BAD = [
     ("Quantize", {"axis": 9}, "axis"), ("Quantize", {"dtype": torch.float32}, "dtype is"),
@@ -83,6 +85,39 @@ BAD = [
     ("GroupedMatmulFinalizeRoutingV3", {"biasOptional": [3, 8]}, "biasOptional"),
     ("QuantGroupedMatmulDequant", {"xQuantMode": "perchannel"}, "xQuantMode"),
     ("QuantMatmulDequant", {"xOffsetOptional": [9]}, "xOffsetOptional"),
+    ("QuantBatchMatmulInplaceAdd", {"x1": [8, 3]}, "x1 has float32"), ("QuantBatchMatmulInplaceAdd", {"groupSize": 5}, "groupSize is 5"),
+    ("QuantBatchMatmulInplaceAdd", {"x2": torch.ones(5, 9).to(E4M3)}, "cannot be multiplied"),
+    ("QuantBatchMatmulInplaceAdd", {"x2Scale": [4]}, "x2Scale has shape [4]"),
+    ("QuantBatchMatmulInplaceAdd", {"x2Scale": torch.ones(1, 5, 2).to(torch.float8_e8m0fnu)}, "only one has exponents"),
+    ("QuantBatchMatmulInplaceAdd", {"yRef": [3, 6]}, "yRef has shape"),
+    ("QuantBatchMatmulInplaceAdd", {"yRef": torch.ones(3, 5).half()}, "yRef has float16"),
+    ("QuantGroupedMatmulInplaceAdd", {"groupListType": 2}, "groupListType is 2"),
+    ("QuantGroupedMatmulInplaceAdd", {"groupSize": 32}, "groupSize is 32"), ("QuantGroupedMatmulInplaceAdd", {"scale2": [7, 2]}, "scale2 has shape"),
+    ("QuantGroupedMatmulInplaceAdd", {"x2": torch.ones(9, 17, dtype=torch.uint8)}, "x2 has uint8"),
+    ("QuantGroupedMatmulInplaceAdd", {"yRef": [33, 17]}, "yRef has shape [33, 17], expected 3 dims"),
+    ("GroupedDynamicBlockQuant", {"dstType": 35}, "dstType is"), ("GroupedDynamicBlockQuant", {"groupListType": 1}, "groupListType is 1"),
+    ("GroupedDynamicBlockQuant", {"rowBlockSize": 0}, "rowBlockSize"), ("GroupedDynamicBlockQuant", {"minScale": -1.0}, "minScale"),
+    ("GroupedDynamicBlockQuant", {"roundModeOptional": "hybrid"}, "roundModeOptional is 'hybrid'"),
+    ("GroupedDynamicBlockQuantV2", {"dstTypeMax": -1.0}, "dstTypeMax"), ("GroupedDynamicBlockQuant", {"scaleOut": [1, 1]}, "scaleOut has shape"),
+    ("GroupedDynamicBlockQuant", {"yOut": torch.ones(5, 40, dtype=torch.int8)}, "yOut has int8"),
+    ("SwigluGroupQuant", {"quantMode": 5}, "quantMode is 5"), ("SwigluGroupQuant", {"quantMode": 2}, "quantMode is 2"),
+    ("SwigluGroupQuant", {"blockSize": 64}, "blockSize is 64"), ("SwigluGroupQuant", {"x": [4, 15]}, "x has shape [4, 15]"),
+    ("SwigluGroupQuant", {"yScaleOut": [4, 2]}, "yScaleOut has shape"), ("SwigluGroupQuant", {"yScaleOut": None}, "yScaleOut is null"),
+    ("SwigluGroupQuant", {"weightOptional": [3]}, "weightOptional has shape"), ("SwigluGroupQuant", {"dstType": 34}, "dstType is"),
+    ("SwigluGroupQuant", {"outputOrigin": True, "yOriginOut": None}, "yOriginOut is null"),
+    ("SwigluGroupQuantGrad", {"gradY": [4, 3]}, "gradY has shape"), ("SwigluGroupQuantGrad", {"yOriginOptional": [3]}, "yOriginOptional has shape"),
+    ("SwigluGroupQuantGrad", {"gradWeightOutOptional": [4]}, "weightOptional is null"),
+    ("SwigluGroupQuantGrad", {"gradXOut": torch.ones(4, 16).half()}, "gradXOut has float16"),
+    ("DequantRopeQuantKvcache", {"sizeSplits": [32, 16, 8]}, "sizeSplits is [32, 16, 8]"),
+    ("DequantRopeQuantKvcache", {"quantModeOptional": "dynamic"}, "quantModeOptional is 'dynamic'"),
+    ("DequantRopeQuantKvcache", {"layoutOptional": "BNSD"}, "layoutOptional is 'BNSD'"),
+    ("DequantRopeQuantKvcache", {"cacheModeOptional": "ring"}, "cacheModeOptional is 'ring'"),
+    ("DequantRopeQuantKvcache", {"weightScaleOptional": None}, "weightScaleOptional is null"),
+    ("DequantRopeQuantKvcache", {"indices": torch.ones(3, dtype=torch.int32)}, "indices has shape [3]"),
+    ("DequantRopeQuantKvcache", {"scaleK": [5]}, "scaleK has shape [5]"), ("DequantRopeQuantKvcache", {"cos": torch.ones(3).half()}, "cos has shape [3]"),
+    ("DequantRopeQuantKvcache", {"kCacheRef": torch.ones(3, 7, 2, 8, dtype=torch.uint8)}, "kCacheRef has uint8"),
+    ("DequantRopeQuantKvcache", {"x": torch.ones(2, 3, 64).half()}, "weightScaleOptional is given"),
+    ("DequantRopeQuantKvcache", {"kvOutput": True, "kOut": None}, "kOut is null"),
 ]
 
 
@@ -115,7 +150,9 @@ WILD = torch.tensor([-2 ** 31, -1, 2 ** 31 - 1, 10 ** 6, 3, 0], dtype=torch.int3
     ("MoeUpdateExpert", "expertIds"), ("MoeUpdateExpert", "eplbTable"), ("InplaceQuantScatter", "indices"),
     ("GroupQuant", "groupIndex"), ("SwiGluQuantV2", "groupIndexOptional"), ("GroupedMatmulAdd", "groupList"),
     ("GroupedMatmulSwigluQuantV2", "groupList"), ("GroupedMatmulFinalizeRoutingV2", "rowIndexOptional"),
-    ("GroupedMatmulFinalizeRoutingV2", "groupListOptional"), ("QuantGroupedMatmulDequant", "groupList")])
+    ("GroupedMatmulFinalizeRoutingV2", "groupListOptional"), ("QuantGroupedMatmulDequant", "groupList"),
+    ("QuantGroupedMatmulInplaceAdd", "groupList"), ("GroupedDynamicBlockQuant", "groupList"), ("SwigluGroupQuant", "groupIndexOptional"),
+    ("SwigluGroupQuantGrad", "groupIndexOptional"), ("DequantRopeQuantKvcache", "indices")])
 def test_numbers_of_the_device_that_name_nothing_touch_nothing_else(name, parameter):
     op, count = aclnn.TABLE[name], 0
     for case in cases_of(name):

@@ -74,6 +74,9 @@ struct PassOptions {
   std::function<void(Stage, const Graph&)> on_stage;  ///< behind each stage, also when it changed nothing; may be empty
 };
 
+/// What decides which graph the passes make of another one, as a text: equal for equal choices.
+std::string TextOf(const PassOptions& options);
+
 /// What passes may use. One compilation.
 struct PassContext {
   const PassOptions& options;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -182,6 +183,17 @@ bool IsAdmitted(const Pass& pass, const PassOptions& options) {
   const Switches& file = pass.group == PassGroup::kGraphFusion ? options.graph_fusions : options.buffer_fusions;
   const bool* is_on = FindSwitch(file, pass.name);
   return is_on == nullptr || *is_on;
+}
+
+std::string TextOf(const PassOptions& options) {
+  std::string text = fmt::format("order {}{}{}, scratch {}, shared {}, without", static_cast<int>(options.order),
+                                 options.prefers_memory ? ", memory first" : "",
+                                 options.is_inference ? ", inference" : "", fmt::join(options.scratch_inputs, " "),
+                                 fmt::join(options.shared_inputs, " "));
+  for (const Pass& pass : Passes()) {
+    if (!IsAdmitted(pass, options)) text += fmt::format(" {}", pass.name);
+  }
+  return text;
 }
 
 Status RunPasses(Graph& graph, const PassOptions& options, PassRecords* records) {

@@ -231,6 +231,9 @@ Status LowerInferAttention(NamedCall& call) {
 constexpr NamedOp kAttentionRows[] = {
     As("ApplyRotaryPosEmb", {}, "aclnnApplyRotaryPosEmbV2", "=query =key cos sin @layout @rotary_mode"),
     As("AttentionUpdate", {}, "aclnnAttentionUpdate", "lse go @update_type =output =lse_m"),
+    As("DequantRopeQuantKvcache", {}, "aclnnDequantRopeQuantKvcache",
+       "x cos sin =k_cache =v_cache indices scale_k scale_v offset_k offset_v weight_scale activation_scale bias "
+       "#size_splits @quant_mode @layout %true %text:contiguous =q =k =v"),
     {"FlashAttentionScore", {}, LowerFlashAttention},
     {"FlashAttentionScoreGrad", {}, LowerFlashAttentionGradient},
     {"FusedInferAttentionScore", {}, LowerInferAttention},

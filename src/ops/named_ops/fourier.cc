@@ -2,10 +2,8 @@
 //
 // Fourier transforms of the last dims.
 #include <array>
-#include <cmath>
-#include <complex>
-#include <numbers>
 
+#include "kernels/fourier.h"
 #include "ops/named_ops/steps.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
@@ -14,46 +12,12 @@ namespace reprise::ops::named {
 namespace {
 
 using kernels::DType;
-using Number = std::complex<double>;
+using Number = kernels::FourierNumber;
 
 /// The n-th roots of 1, in the order of the transform.
 struct Roots {
   std::vector<Number> roots;
 };
-
-size_t SmallestFactor(size_t n) {
-  for (size_t factor = 2; factor * factor <= n; ++factor) {
-    if (n % factor == 0) return factor;
-  }
-  return n;
-}
-
-// out = the transform of n numbers of `in`, `stride` apart: those of each remainder by the smallest factor of n are
-// transformed first. `roots` has those of n * stride; `terms` has room for n numbers.
-void Transform(const Number* in, size_t stride, size_t n, const std::vector<Number>& roots, Number* out,
-               Number* terms) {
-  if (n == 1) {
-    out[0] = in[0];
-    return;
-  }
-  const size_t factor = SmallestFactor(n);
-  const size_t part = n / factor;
-  for (size_t r = 0; r < factor; ++r) {
-    Transform(in + r * stride, stride * factor, part, roots, out + r * part, terms);
-  }
-  for (size_t k = 0; k < part; ++k) {
-    for (size_t r = 0; r < factor; ++r) terms[r] = out[r * part + k] * roots[r * k * stride];
-    for (size_t q = 0; q < factor; ++q) {
-      Number sum = terms[0];
-      // A step of part * q in the roots of n, n of them a turn.
-      for (size_t r = 1, at = 0; r < factor; ++r) {
-        at = (at + part * q) % n;
-        sum += terms[r] * roots[at * stride];
-      }
-      out[q * part + k] = sum;
-    }
-  }
-}
 
 template <class T>
 void TransformRows(const Launch& launch, kernels::Range range, Number* scratch) {
@@ -74,7 +38,7 @@ void TransformRows(const Launch& launch, kernels::Range range, Number* scratch) 
     const auto* source = static_cast<const std::complex<T>*>(in.data) + from;
     auto* target = static_cast<std::complex<T>*>(out.data) + to;
     for (size_t i = 0; i < n; ++i) scratch[i] = Number(source[static_cast<int64_t>(i) * in.strides[last]]);
-    Transform(scratch, 1, n, roots, scratch + n, scratch + 2 * n);
+    kernels::TransformRow(scratch, static_cast<int64_t>(n), roots.data(), scratch + n, scratch + 2 * n);
     for (size_t i = 0; i < n; ++i) {
       target[static_cast<int64_t>(i) * out.strides[last]] = std::complex<T>(scratch[n + i]);
     }
@@ -94,9 +58,7 @@ Status LowerTransform(OpCall& call) {
   const auto n = static_cast<size_t>(out.sizes().back());
   auto state = std::make_shared<Roots>();
   state->roots.resize(n);
-  for (size_t i = 0; i < n; ++i) {
-    state->roots[i] = std::polar(1.0, -2 * std::numbers::pi * static_cast<double>(i) / static_cast<double>(n));
-  }
+  kernels::FillRoots(state->roots.data(), static_cast<int64_t>(n));
   Launch& launch = call.AddLaunch(RunTransform);
   launch.compute = call.compute;
   call.Write(launch, out);
@@ -104,7 +66,7 @@ Status LowerTransform(OpCall& call) {
   launch.state = std::move(state);
   launch.units = count / static_cast<int64_t>(n);
   launch.grain = 1 + (int64_t{1} << 12) / static_cast<int64_t>(n);
-  call.AddScratch(launch, 3 * n * sizeof(Number));
+  call.AddScratch(launch, static_cast<uint64_t>(kernels::FourierScratchBytes(static_cast<int64_t>(n))));
   return {};
 }
 

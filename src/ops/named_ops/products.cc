@@ -119,49 +119,37 @@ Status LowerLora(NamedCall& call) {
                    {"out", y}});
 }
 
-// The numbers of a matrix of 8-bit floats.
-StatusOr<StridedView> NumbersOf(NamedCall& call, std::string_view name, std::string_view transposed) {
-  const NamedTensor& stored = call.Input(name);
-  StridedView numbers = call.Temporary(kernels::DType::kFloat, stored.dims);
-  REPRISE_RETURN_IF_ERROR(call.Step(kConvert, {stored.view(), numbers, static_cast<int64_t>(stored.dtype_number),
-                                               static_cast<int64_t>(kernels::DType::kFloat)}));
-  return call.context.Bool(transposed) && numbers.sizes.size() > 1 ? numbers.Transposed() : numbers;
-}
-
-// product *= a scale of one number, or of one for each entry of the dim that is `from_end` from the last one.
-Status ScaleProduct(NamedCall& call, const StridedView& product, std::string_view name, size_t from_end) {
-  const NamedTensor& scale = call.Input(name);
-  if (scale.is_small()) {
-    return call.WrongInput(scale, "has exponents for groups of the sum, whose places are not published",
-                           "scale with float32: one number, or one for each row or column");
-  }
-  StridedView factors = scale.view();
-  const int64_t count = CountOf(scale.dims);
-  const size_t rank = product.sizes.size();
-  if (count != 1 && count != product.sizes[rank - 1 - from_end]) {
-    return call.WrongInput(scale,
-                           fmt::format("has {} numbers, the product has {}", count, product.sizes[rank - 1 - from_end]),
-                           "give one number, or one for each row (x1) or column (x2)");
-  }
-  std::vector<int64_t> sizes(from_end + 1, 1);
-  sizes[0] = count;
-  factors = factors.As(sizes);
-  return call.Step(BinaryRoutine(kCodeMul), {product, factors, product});
+StepArgument OptionalNumbers(const NamedCall& call, std::string_view name) {
+  if (!call.Has(name)) return nullptr;
+  return call.Input(name).numbers();
 }
 
 // y += x1 x2, scaled.
 Status LowerAddedQuantProduct(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const StridedView y, call.InPlace("y"));
-  REPRISE_ASSIGN_OR_RETURN(const StridedView x1, NumbersOf(call, "x1", "transpose_x1"));
-  REPRISE_ASSIGN_OR_RETURN(const StridedView x2, NumbersOf(call, "x2", "transpose_x2"));
-  if (x1.sizes.empty() || x2.sizes.empty() || y.sizes.size() < 2) {
-    return call.WrongInput(call.Input("x1"), "is no matrix", "pass matrices");
-  }
-  const StridedView product = call.Temporary(kernels::DType::kFloat, y.sizes);
-  REPRISE_RETURN_IF_ERROR(call.Step(kMatmul, {x1, x2, product, int64_t{0}}));
-  REPRISE_RETURN_IF_ERROR(ScaleProduct(call, product, "x2_scale", 0));
-  if (call.Has("x1_scale")) REPRISE_RETURN_IF_ERROR(ScaleProduct(call, product, "x1_scale", 1));
-  return call.Step(kAdd, {y, product, y});
+  return StepWith(call, "aclnnQuantBatchMatmulInplaceAdd",
+                  {{"x1", call.Input("x1").numbers()},
+                   {"x2", call.Input("x2").numbers()},
+                   {"x1ScaleOptional", OptionalNumbers(call, "x1_scale")},
+                   {"x2Scale", call.Input("x2_scale").numbers()},
+                   {"yRef", y},
+                   {"transposeX1", call.context.Bool("transpose_x1")},
+                   {"transposeX2", call.context.Bool("transpose_x2")},
+                   {"groupSize", call.context.Int("group_size")}});
+}
+
+// y[e] += the product of group e, scaled.
+Status LowerAddedQuantGroups(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const StridedView y, call.InPlace("y"));
+  return StepWith(call, "aclnnQuantGroupedMatmulInplaceAdd",
+                  {{"x1", call.Input("x1").numbers()},
+                   {"x2", call.Input("x2").numbers()},
+                   {"scale1Optional", OptionalNumbers(call, "scale1")},
+                   {"scale2", call.Input("scale2").numbers()},
+                   {"groupList", call.Input("group_list").view()},
+                   {"yRef", y},
+                   {"groupListType", call.context.Int("group_list_type")},
+                   {"groupSize", call.context.Int("group_size")}});
 }
 
 constexpr NamedOp kProductRows[] = {
@@ -181,6 +169,7 @@ constexpr NamedOp kProductRows[] = {
     As("QuantGroupedMatmulDequant", {}, "aclnnQuantGroupedMatmulDequant",
        "x quantized_weight weight_scale group_list bias x_scale x_offset smooth_scale @x_quant_mode @transpose_weight "
        "="),
+    {.type = "QuantGroupedMatmulInplaceAdd", .types = {}, .lower = LowerAddedQuantGroups, .moves_bits = true},
     As("QuantMatmulDequant", {}, "aclnnQuantMatmulDequant",
        "x quantized_weight weight_scale bias x_scale x_offset smooth_scale @x_quant_mode @transpose_weight ="),
     As("QuantMatmulReduceSum", {}, "aclnnQuantMatmulReduceSumWeightNz",

@@ -60,6 +60,22 @@ Status LowerRotateQuant(NamedCall& call) {
                    {"scaleOut", call.Output("scale").view()}});
 }
 
+// Blocks of the rows of groups, as floats of 8 bits.
+Status LowerGroupedBlocks(NamedCall& call) {
+  return StepWith(call, "aclnnGroupedDynamicBlockQuantV2",
+                  {{"x", call.Input("x").view()},
+                   {"groupList", call.Input("group_list").view()},
+                   {"minScale", call.context.Real("min_scale")},
+                   {"roundModeOptional", call.context.Text("round_mode")},
+                   {"dstType", call.context.Int("dst_type")},
+                   {"rowBlockSize", call.context.Int("row_block_size")},
+                   {"colBlockSize", call.context.Int("col_block_size")},
+                   {"groupListType", call.context.Int("group_list_type")},
+                   {"dstTypeMax", call.context.Real("dst_type_max")},
+                   {"yOut", call.Output("y").numbers()},
+                   {"scaleOut", call.Output("scale").view()}});
+}
+
 constexpr NamedOp kQuantizationRows[] = {
     {"AddRmsNormDynamicQuant", {}, LowerNormQuant},
     As("AscendAntiQuantV2", {}, "aclnnAscendAntiQuant", "x scale offset =type @sqrt_mode ="),
@@ -75,6 +91,7 @@ constexpr NamedOp kQuantizationRows[] = {
     As("GeluQuant", {}, "aclnnGeluQuant",
        "x input_scale input_offset @approximate @quant_mode @round_mode =type =y ==out_scale"),
     As("GroupQuant", {}, "aclnnGroupQuant", "x scale group_index offset =type ="),
+    {.type = "GroupedDynamicBlockQuant", .types = {}, .lower = LowerGroupedBlocks, .moves_bits = true},
     As("Quantize", {}, "aclnnQuantize", "x scales zero_points =type @axis ="),
     {"RotateQuant", {}, LowerRotateQuant},
     As("TransQuantParamV2", {}, "aclnnTransQuantParamV3", "scale offset @round_mode ="),

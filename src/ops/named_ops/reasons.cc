@@ -16,41 +16,36 @@ struct Reason {
 
 constexpr NamedReason kGraph = {"is part of how a graph is built, and nothing by itself",
                                 "put it into a graph, which the graph engine compiles"};
-constexpr NamedReason kCollective = {"needs several processes, which graphs here do not join yet",
-                                     "run the part of one process, and exchange tensors outside of the graph"};
-constexpr NamedReason kBlocks = {"has no published formula that settles blocks at the ends of groups",
-                                 "use DynamicBlockQuant for the rows of each group"};
+constexpr NamedReason kCollective = {"exchanges tensors with other processes, which graphs of the engine do",
+                                     "put it into a graph, or call the function of libhccl.so"};
 constexpr NamedReason kFloat4 = {"takes numbers of 4 bits with a floating point, which no kernel computes",
                                  "use QuantBatchMatmulV3 with int8, or WeightQuantBatchMatmulV2"};
-constexpr NamedReason kGroups = {"has no published formula that settles its groups and scales",
-                                 "use QuantBatchMatmulInplaceAdd for each group"};
 constexpr NamedReason kMagnitudes = {"has no published formula: whether its scale multiplies or divides is not known",
                                      "use Muls or RealDiv, Cast, and ReduceMax of Abs"};
 constexpr NamedReason kText = {"gives or takes text, which is no memory of a device: alone it computes nothing",
                                "let PrintV2 read StringFormat in a graph of the engine, or call FormatAndPrint"};
 constexpr NamedReason kStates = {"has no published formula of its states and modes",
                                  "use MaskedCausalConv1d, or Conv2D and a state of your own"};
-constexpr NamedReason kPieces = {"has no published formula that settles its scales and caches",
-                                 "use AscendAntiQuantV2, RotaryPositionEmbedding and ScatterPaKvCache"};
 
 // In the order of the alphabet.
 constexpr Reason kReasons[] = {
     {"Const", kGraph},
-    {"DequantRopeQuantKvcache", kPieces},
     {"FusedCausalConv1d", kStates},
-    {"GroupedDynamicBlockQuant", kBlocks},
     {"HcomAllGather", kCollective},
+    {"HcomAllGatherV", kCollective},
     {"HcomAllReduce", kCollective},
     {"HcomAllToAll", kCollective},
     {"HcomAllToAllV", kCollective},
+    {"HcomAllToAllVC", kCollective},
     {"HcomBroadcast", kCollective},
     {"HcomReceive", kCollective},
+    {"HcomReduce", kCollective},
     {"HcomReduceScatter", kCollective},
+    {"HcomReduceScatterV", kCollective},
     {"HcomSend", kCollective},
     {"InplaceFusedCausalConv1d", kStates},
     {"PrintV2", kText},
     {"QuantBatchMatmulV4", kFloat4},
-    {"QuantGroupedMatmulInplaceAdd", kGroups},
     {"QuantMax", kMagnitudes},
     {"StringFormat", kText},
 };
