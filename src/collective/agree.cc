@@ -243,4 +243,34 @@ std::string WhoIsMissing(const Operation& operation) {
   return text.empty() ? "nobody is missing" : text;
 }
 
+std::string WhoWaitsElsewhere(const Operation& operation) {
+  const Communicator& here = *operation.communicator;
+  std::string text;
+  ForEachCommunicator([&](const Communicator& other) {
+    const Board& board = other.board();
+    if (&board == &here.board() || other.device() != here.device() || !text.empty()) return;
+    const uint64_t own = board.rank(other.rank()).begun.load();
+    for (uint32_t rank = 0; rank < here.ranks(); ++rank) {
+      const RankRow& missing = here.board().rank(rank);
+      if (rank == here.rank() || HasArrived(operation, rank)) continue;
+      for (uint32_t as = 0; as < board.ranks(); ++as) {
+        const RankRow& row = board.rank(as);
+        const uint64_t begun = row.begun.load();
+        if (row.pid != missing.pid || row.device != missing.device || as == other.rank() ||
+            board.IsRemote(as) != here.board().IsRemote(rank) || begun <= own || begun <= row.done.load())
+          continue;
+        const Slot& slot = board.slot(as, begun - 1);
+        const bool is_known = slot.published.load() == begun;
+        text += fmt::format(
+            "; rank {} waits in {} of group {}, seq {}, for this rank: let all ranks use the groups in "
+            "one order, or on different streams",
+            rank, is_known ? NameOf(static_cast<Operator>(slot.descriptor.op)) : "an operator", other.name(),
+            (begun - 1) & kOrdinalMask);
+        return;
+      }
+    }
+  });
+  return text;
+}
+
 }  // namespace reprise::collective

@@ -103,6 +103,12 @@ Communicator* FindByName(const std::string& name, int device) {
   return found;
 }
 
+void ForEachCommunicator(const std::function<void(const Communicator&)>& call) {
+  Live& live = TheLive();
+  MutexLock lock(live.mutex);
+  for (const Communicator* each : live.all) call(*each);
+}
+
 // ---- Counter ----
 
 Status Counter::CheckLaunch() const { return owner_.CheckUsable(); }

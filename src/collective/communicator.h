@@ -31,6 +31,8 @@ StatusOr<Communicator*> FindCommunicator(const void* handle);
 /// By name; null when there is none. With several ranks of one group in the process, that of the lowest rank; of one
 /// device alone, if one is named.
 Communicator* FindByName(const std::string& name, int device = -1);
+/// Calls it for all of the process, which stay meanwhile.
+void ForEachCommunicator(const std::function<void(const Communicator&)>& call);
 
 /// Numbers of the operators of one communicator, or of the messages of one pair of ranks.
 class Counter final : public ir::Series {

@@ -165,10 +165,10 @@ Wait Await(RunContext& context, Operation& operation, Holds holds, Lost& lost) {
     if (is_late) {
       lost = {
           kTimeout,
-          fmt::format("EI0002: Communication_Error_Timeout: {} of group {}, seq {}, on rank {} has waited {:g} s: {}",
+          fmt::format("EI0002: Communication_Error_Timeout: {} of group {}, seq {}, on rank {} has waited {:g} s: {}{}",
                       NameOf(operation.call.op), operation.communicator->name(), operation.running & kOrdinalMask,
                       operation.communicator->rank(), operation.communicator->settings().exec_timeout_s,
-                      WhoIsMissing(operation))};
+                      WhoIsMissing(operation), WhoWaitsElsewhere(operation))};
       return Wait::kFailed;
     }
     const auto armed = [&] {
@@ -386,12 +386,24 @@ void TakeNumbers(void* payload) {
   static_cast<Payload*>(payload)->operation->TellSeries(taker);
 }
 
+// The group, and how much this rank sends and receives.
+std::string DescribeForTimeline(const Operation& operation) {
+  const Communicator& communicator = *operation.communicator;
+  const Call& call = operation.call;
+  uint64_t sent = call.SendBytes(communicator.rank(), communicator.ranks());
+  uint64_t received = call.ReceiveBytes(communicator.rank(), communicator.ranks());
+  for (const Transfer& transfer : call.transfers) (transfer.is_send ? sent : received) += transfer.bytes();
+  return fmt::format("group {}, rank {} of {}, sends {} bytes, receives {} bytes", communicator.name(),
+                     communicator.rank(), communicator.ranks(), sent, received);
+}
+
 void Describe(const void* payload, ir::TaskInfo& info) {
   const Operation& operation = *static_cast<const Payload*>(payload)->operation;
   const Communicator& communicator = *operation.communicator;
   const Call& call = operation.call;
   info.name = TaskNameOf(call.op);
   info.type_name = TaskNameOf(call.op);
+  if (info.wants_shapes) info.shapes = DescribeForTimeline(operation);
   if (operation.stage != Operation::kBegin && device::Inquiry::IsOpen()) {
     info.waits_for = fmt::format("{}, seq {}: {}", communicator.Describe(), operation.running & kOrdinalMask,
                                  WhoIsMissing(operation));

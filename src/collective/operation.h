@@ -117,6 +117,9 @@ Status Submit(runtime::Stream& stream, Communicator& communicator, Call call);
 std::string WhyDisagree(const Operation& operation);
 /// Which ranks did not come to the stage that the operation waits in, and how far they are.
 std::string WhoIsMissing(const Operation& operation);
+/// A missing rank that waits for this one in another communicator; empty when there is none. Not for handlers of
+/// signals.
+std::string WhoWaitsElsewhere(const Operation& operation);
 bool HasArrived(const Operation& operation, uint32_t rank);
 std::string DescribeCall(const Descriptor& descriptor);
 /// The buffer that a rank shows cannot be opened: the rank is lost, where that is why.

@@ -170,7 +170,7 @@ Timeline::Words Timeline::WordsOf(const ir::TaskType& type, const void* payload)
   ir::TaskInfo info;
   info.type_name = type.name;
   info.names_only = true;
-  info.wants_shapes = wants_shapes();
+  info.wants_shapes = wants_shapes() || type.kind == ir::TaskKind::kCollective;
   type.describe(payload, info);
   const uint32_t name = Intern(info.name.empty() ? std::string_view(info.type_name) : info.name);
   return {info.type_name, name, info.wants_shapes ? Intern(info.shapes) : 0, info.num_blocks};
@@ -197,6 +197,7 @@ void Timeline::Task(const RunContext& context, const ir::TaskType& type, const v
   event.thread = ThreadNumber();
   event.kind = type.kind == ir::TaskKind::kMark ? Kind::kStreamMark : Kind::kTask;
   event.is_graph = type.kind == ir::TaskKind::kGraph;
+  event.is_collective = type.kind == ir::TaskKind::kCollective;
   event.failed = failed;
   Add(event);
 }
@@ -407,7 +408,10 @@ class Timeline::Writer {
                        event.type, event.stream, event.task_id, event.thread);
         if (event.label != 0) fmt::format_to(Out(), R"(,"graph":"{}")", NameText(event.label));
         if (event.blocks != 0) fmt::format_to(Out(), R"(,"blocks":{})", event.blocks);
-        if (event.shapes != 0) fmt::format_to(Out(), R"(,"shapes":"{}")", NameText(event.shapes));
+        if (event.shapes != 0) {
+          const char* const key = event.is_collective ? "collective" : "shapes";
+          fmt::format_to(Out(), R"(,"{}":"{}")", key, NameText(event.shapes));
+        }
         if (event.failed) text_ += R"(,"failed":true)";
         text_ += "}}";
         if (event.label == 0) EndFlow(event, process, thread);

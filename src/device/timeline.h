@@ -100,6 +100,7 @@ class Timeline {
     int32_t thread;
     Kind kind;
     bool is_graph;
+    bool is_collective;  ///< whose shapes tell its group and bytes
     bool failed;
     bool open;  ///< a range that has not ended
   };

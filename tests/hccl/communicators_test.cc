@@ -3,10 +3,14 @@
 // Communicators, groups, refusals and failures of ranks in one process.
 // Tests carry the items of the specification.
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -130,6 +134,47 @@ TEST(Hccl, HC_118_AStallReportNamesTheMissingRank) {
 }
 
 // HC-004: they look at no parameter.
+TEST(Hccl, DISABLED_Profiled) {
+  Ranks ranks(2);
+  std::vector<Buffer<float>> data;
+  for (Rank& r : ranks) {
+    r.Use();
+    data.emplace_back(12);
+  }
+  std::vector<aclmdlRI> models;
+  ranks.InLine([&](Rank& r) {
+    EXPECT_OK(HcclAllReduce(data[r.rank].data(), data[r.rank].data(), 5, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM, r.comm,
+                            r.stream));
+    EXPECT_OK(HcclAllGather(data[r.rank].data(), data[r.rank].data(), 6, HCCL_DATA_TYPE_FP32, r.comm, r.stream));
+    aclmdlRI model = nullptr;
+    OK(aclmdlRICaptureBegin(r.stream, ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL));
+    EXPECT_OK(HcclBroadcast(data[r.rank].data(), 7, HCCL_DATA_TYPE_FP32, 0, r.comm, r.stream));
+    OK(aclmdlRICaptureEnd(r.stream, &model));
+    OK(aclmdlRIExecuteAsync(model, r.stream));
+    models.push_back(model);
+  });
+  for (aclmdlRI model : models) EXPECT_EQ(0, aclmdlRIDestroy(model));
+}
+
+TEST(Hccl, HC_116_TimelinesShowGroupsAndBytes) {
+  const std::string path = "/tmp/reprise_hccl_profile_" + std::to_string(getpid()) + ".json";
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string command = "REPRISE_PROFILE=" + path + " " + program +
+                              " --gtest_also_run_disabled_tests --gtest_output= "
+                              "--gtest_filter=Hccl.DISABLED_Profiled >/dev/null";
+  ASSERT_EQ(0, std::system(command.c_str()));
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  std::remove(path.c_str());
+  for (const char* const part :
+       {R"("name":"HCCL_ALLREDUCE")", R"("name":"HCCL_ALLGATHER")", R"("name":"HCCL_BROADCAST")",
+        R"("collective":"group )", "rank 0 of 2, sends 20 bytes, receives 20 bytes",
+        "rank 1 of 2, sends 24 bytes, receives 48 bytes", "rank 0 of 2, sends 28 bytes, receives ",
+        "receives 28 bytes"}) {
+    EXPECT_NE(std::string::npos, text.str().find(part)) << part << "\n" << text.str();
+  }
+}
+
 TEST(Hccl, HC_004_FunctionsForOperatorDevelopersAreRefused) {
   void* const library = dlopen("libhccl.so", RTLD_LAZY | RTLD_NOLOAD);
   ASSERT_NE(nullptr, library) << dlerror();
@@ -612,6 +657,115 @@ TEST(Hccl, HC_036_DestroyWhileItWaits) {
   const int code = aclrtSynchronizeStreamWithTimeout(ranks[1].stream, 60000);
   EXPECT_TRUE(code == 507057) << code;
   EXPECT_NE(std::string::npos, Message().find("destroyed")) << Message();
+}
+
+// A page that whoever reads it waits for, until it is let go.
+class HeldPage {
+ public:
+  explicit HeldPage(const void* within) {
+    const auto size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    page_ = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(within) + size - 1) / size * size);
+    is_held_.store(true);
+    readers_.store(0);
+    struct sigaction action {};
+    action.sa_sigaction = [](int, siginfo_t*, void*) {
+      readers_.fetch_add(1);
+      const timespec moment{0, 1000000};
+      while (is_held_.load()) nanosleep(&moment, nullptr);
+      mprotect(page_, static_cast<size_t>(sysconf(_SC_PAGESIZE)), PROT_READ | PROT_WRITE);
+    };
+    action.sa_flags = SA_SIGINFO;
+    EXPECT_EQ(0, sigaction(SIGSEGV, &action, &before_));
+    EXPECT_EQ(0, mprotect(page_, size, PROT_NONE));
+  }
+  ~HeldPage() {
+    LetGo();
+    EXPECT_EQ(0, mprotect(page_, static_cast<size_t>(sysconf(_SC_PAGESIZE)), PROT_READ | PROT_WRITE));
+    EXPECT_EQ(0, sigaction(SIGSEGV, &before_, nullptr));
+  }
+  static void AwaitReader() {
+    while (readers_.load() == 0) std::this_thread::yield();
+  }
+  static void LetGo() { is_held_.store(false); }
+
+ private:
+  static inline void* page_;
+  static inline std::atomic<bool> is_held_;
+  static inline std::atomic<int> readers_;
+  struct sigaction before_ {};
+};
+
+TEST(Hccl, HC_037_DestroyWhileBytesMove) {
+  Ranks ranks(2);
+  constexpr size_t kCount = 1 << 16;
+  std::vector<Buffer<float>> sent;
+  std::vector<Buffer<float>> received;
+  for (Rank& r : ranks) {
+    r.Use();
+    sent.emplace_back(kCount);
+    received.emplace_back(kCount);
+    sent.back().Fill([&](size_t) { return 1.0f + static_cast<float>(r.rank); });
+  }
+  {
+    const HeldPage page(sent[1].data());
+    for (Rank& r : ranks) {
+      r.Use();
+      OK(HcclAllReduce(sent[r.rank].data(), received[r.rank].data(), kCount, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM,
+                       r.comm, r.stream));
+    }
+    HeldPage::AwaitReader();
+    EXPECT_EQ(HCCL_E_AGAIN, HcclCommDestroy(ranks[0].comm));
+    EXPECT_NE(std::string::npos, Message().find("comm is in use, please try again later")) << Message();
+  }
+  for (Rank& r : ranks) {
+    r.Use();
+    r.Wait();
+    EXPECT_OK(HcclCommDestroy(std::exchange(r.comm, nullptr)));
+    EXPECT_EQ(3.0f, received[r.rank][0]);
+    EXPECT_EQ(3.0f, received[r.rank][kCount - 1]);
+  }
+}
+
+TEST(Hccl, HF_12_TwoGroupsInOppositeOrders) {
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  HcclComm comms[2][2];  // by group and rank
+  aclrtStream streams[2] = {};
+  for (int group = 0; group < 2; ++group) {
+    HcclCommConfig config;
+    HcclCommConfigInit(&config);
+    config.hcclExecTimeOut = group == 0 ? 2 : 0;
+    std::strcpy(config.hcclCommName, group == 0 ? "the first" : "the second");
+    HcclRootInfo token;
+    OK(HcclGetRootInfo(&token));
+    OK(HcclGroupStart());
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      OK(aclrtSetDevice(static_cast<int>(rank)));
+      OK(HcclCommInitRootInfoConfig(2, &token, rank, &config, &comms[group][rank]));
+    }
+    OK(HcclGroupEnd());
+  }
+  std::vector<Buffer<float>> data;
+  for (const int rank : {1, 0}) {
+    OK(aclrtSetDevice(rank));
+    OK(aclrtCreateStream(&streams[rank]));
+    data.emplace_back(4);
+    for (const int turn : {0, 1}) {
+      OK(HcclAllReduce(data.back().data(), data.back().data(), 4, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM,
+                       comms[(turn + rank) % 2][rank], streams[rank]));
+    }
+  }
+  OK(aclrtSetDevice(0));
+  EXPECT_EQ(507048, aclrtSynchronizeStreamWithTimeout(streams[0], 60000));
+  const std::string message = Message();
+  for (const char* const part : {"AllReduce of group the first, seq 0, on rank 0 has waited 2 s",
+                                 "rank 1 waits in AllReduce of group the second, seq 0, for this rank"}) {
+    EXPECT_NE(std::string::npos, message.find(part)) << message;
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    OK(aclrtSetDevice(rank));
+    for (auto& group : comms) EXPECT_OK(HcclCommDestroy(group[rank]));
+    EXPECT_EQ(0, aclrtDestroyStreamForce(streams[rank]));
+  }
 }
 
 TEST(Hccl, HF_15_ADeviceThatIsReset) {

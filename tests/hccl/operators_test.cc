@@ -5,6 +5,8 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 #include <limits>
 #include <random>
 
@@ -458,46 +460,110 @@ TEST(Hccl, HC_069_ManyGroupsAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Random programs of collectives on all ranks, each of which keeps a model of every rank's buffer.
-TEST(Hccl, RandomProgramsEqualTheModel) {
+size_t AvailableBytes() {
+  std::ifstream lines("/proc/meminfo");
+  for (std::string word; lines >> word;) {
+    size_t kilobytes = 0;
+    if (word == "MemAvailable:" && lines >> kilobytes) return kilobytes * 1024;
+  }
+  return 0;
+}
+
+TEST(Hccl, HC_117_MoreThanFourGigabytes) {
+  const char* const form = std::getenv("REPRISE_TEST_FORM");
+  if (form == nullptr || std::string(form) != "full") GTEST_SKIP() << "takes 8 GiB and seconds; in the full form";
+  constexpr size_t kBytes = (size_t{4} << 30) + 8;
+  constexpr size_t kPart = kBytes / 2;
+  if (AvailableBytes() < 3 * kBytes) GTEST_SKIP() << "needs " << 3 * kBytes << " bytes of memory";
+  Ranks ranks(2);
+  std::vector<Buffer<int8_t>> data;
+  const auto places = [](size_t begin) {
+    return std::vector<size_t>{begin, begin + 5, begin + kPart / 2, begin + kPart - 1};
+  };
+  for (Rank& r : ranks) {
+    r.Use();
+    data.emplace_back(kBytes);
+    if (data.back().data() == nullptr) GTEST_SKIP() << "a device has no " << kBytes << " bytes";
+    for (const size_t i : places(r.rank * kPart)) data[r.rank][i] = static_cast<int8_t>(i % 100 + 1);
+  }
+  ranks.InLine([&](Rank& r) {
+    int8_t* const to = data[r.rank].data();
+    EXPECT_OK(HcclAllGather(to + r.rank * kPart, to, kPart, HCCL_DATA_TYPE_INT8, r.comm, r.stream));
+  });
+  for (Rank& r : ranks) {
+    for (const size_t part : {size_t{0}, kPart}) {
+      for (const size_t i : places(part)) EXPECT_EQ(static_cast<int8_t>(i % 100 + 1), data[r.rank][i]) << i;
+    }
+  }
+  for (const size_t i : {size_t{0}, size_t{1} << 32, kBytes - 1}) data[0][i] = 77;
+  ranks.InLine([&](Rank& r) {
+    EXPECT_OK(r.rank == 0 ? HcclSend(data[0].data(), kBytes, HCCL_DATA_TYPE_INT8, 1, r.comm, r.stream)
+                          : HcclRecv(data[1].data(), kBytes, HCCL_DATA_TYPE_INT8, 0, r.comm, r.stream));
+  });
+  for (const size_t i : {size_t{0}, size_t{1} << 32, kBytes - 1}) EXPECT_EQ(77, data[1][i]);
+}
+
+// Random programs of collectives on all ranks, with a model of every rank's buffer. One thread submits for all ranks,
+// or a thread for each does. The rows asan and tsan have this file, too: that is HC-115.
+TEST(Hccl, HC_115_RandomProgramsEqualTheModel) {
+  struct Step {
+    size_t count;
+    uint32_t root;
+    HcclReduceOp op;
+    int kind;
+  };
+  const size_t size = 6000;
   std::mt19937 random(20261123);
   for (const uint32_t n : {2u, 3u, 4u}) {
-    Ranks ranks(n);
-    const size_t size = 6000;
-    std::vector<Buffer<int32_t>> data;
-    std::vector<std::vector<int32_t>> model(n);
-    for (Rank& r : ranks) {
-      r.Use();
-      data.emplace_back(size);
-      data.back().Fill([&](size_t i) { return ValueOf<int32_t>(r.rank, i); });
-      model[r.rank] = data.back().Values();
-    }
-    for (int step = 0; step < 60; ++step) {
-      const size_t count = 1 + random() % (random() % 4 == 0 ? size : 40);
-      const auto root = static_cast<uint32_t>(random() % n);
-      const auto op = static_cast<HcclReduceOp>(random() % 4);
-      const int kind = static_cast<int>(random() % 3);
+    for (const bool in_threads : {false, true}) {
+      Ranks ranks(n);
+      std::vector<Buffer<int32_t>> data;
+      std::vector<std::vector<int32_t>> model(n);
       for (Rank& r : ranks) {
         r.Use();
+        data.emplace_back(size);
+        data.back().Fill([&](size_t i) { return ValueOf<int32_t>(r.rank, i); });
+        model[r.rank] = data.back().Values();
+      }
+      std::vector<Step> program(60);
+      for (Step& step : program) {
+        step = {1 + random() % (random() % 4 == 0 ? size : 40), static_cast<uint32_t>(random() % n),
+                static_cast<HcclReduceOp>(random() % 4), static_cast<int>(random() % 3)};
+        std::vector<int32_t> folded(model[0].begin(), model[0].begin() + static_cast<std::ptrdiff_t>(step.count));
+        for (uint32_t r = 1; r < n; ++r) {
+          for (size_t i = 0; i < step.count; ++i) folded[i] = Combine(folded[i], model[r][i], step.op);
+        }
+        for (uint32_t r = 0; r < n; ++r) {
+          if (step.kind == 0 || (step.kind == 2 && r == step.root))
+            std::copy(folded.begin(), folded.end(), model[r].begin());
+          if (step.kind == 1 && r != step.root) std::copy_n(model[step.root].begin(), step.count, model[r].begin());
+        }
+      }
+      const auto submit = [&](Rank& r, const Step& step) {
         int32_t* const at = data[r.rank].data();
         const auto type = HCCL_DATA_TYPE_INT32;
-        EXPECT_OK(kind == 0   ? HcclAllReduce(at, at, count, type, op, r.comm, r.stream)
-                  : kind == 1 ? HcclBroadcast(at, count, type, root, r.comm, r.stream)
-                              : HcclReduce(at, at, count, type, op, root, r.comm, r.stream));
+        EXPECT_OK(step.kind == 0   ? HcclAllReduce(at, at, step.count, type, step.op, r.comm, r.stream)
+                  : step.kind == 1 ? HcclBroadcast(at, step.count, type, step.root, r.comm, r.stream)
+                                   : HcclReduce(at, at, step.count, type, step.op, step.root, r.comm, r.stream));
+      };
+      if (in_threads) {
+        ranks.InThreads([&](Rank& r) {
+          for (const Step& step : program) submit(r, step);
+          r.Wait();
+        });
+      } else {
+        for (const Step& step : program) {
+          for (Rank& r : ranks) {
+            r.Use();
+            submit(r, step);
+          }
+        }
       }
-      std::vector<int32_t> folded(model[0].begin(), model[0].begin() + static_cast<std::ptrdiff_t>(count));
-      for (uint32_t r = 1; r < n; ++r) {
-        for (size_t i = 0; i < count; ++i) folded[i] = Combine(folded[i], model[r][i], op);
+      for (Rank& r : ranks) {
+        r.Use();
+        r.Wait();
+        ASSERT_EQ(model[r.rank], data[r.rank].Values()) << "rank " << r.rank << " of " << n;
       }
-      for (uint32_t r = 0; r < n; ++r) {
-        if (kind == 0 || (kind == 2 && r == root)) std::copy(folded.begin(), folded.end(), model[r].begin());
-        if (kind == 1 && r != root) std::copy_n(model[root].begin(), count, model[r].begin());
-      }
-    }
-    for (Rank& r : ranks) {
-      r.Use();
-      r.Wait();
-      ASSERT_EQ(model[r.rank], data[r.rank].Values()) << "rank " << r.rank << " of " << n;
     }
   }
 }

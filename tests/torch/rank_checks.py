@@ -2,6 +2,7 @@
 """What two ranks of hccl do together, one function after the other; test_distributed.py runs them."""
 import datetime
 import os
+import pickle
 import signal
 import threading
 import time
@@ -30,7 +31,8 @@ def refused(match, call, *arguments, kind=RuntimeError, **options):
         call(*arguments, **options)
 
 
-def ht_001_007_registration(rank, size):
+def ht_001_007_011_registration(rank, size):
+    assert torch.npu.device_count() == 1  # both ranks are on the one device that there is
     assert dist.Backend.HCCL == "hccl" and "hccl" in dist.Backend.backend_list and dist.is_hccl_available()
     assert dist.Backend.default_device_backend_map["npu"] == "hccl"
     assert dist.get_backend() == "hccl" and (dist.get_rank(), dist.get_world_size()) == (rank, size)
@@ -428,6 +430,31 @@ def ht_061_options(rank, size):
         options.hccl_config = {key: value}
         bad = dist.new_group(pg_options=options)
         refused(match, dist.all_reduce, tensor, group=bad)
+
+
+def ht_064_groups_that_share_a_buffer(rank, size):
+    group_class = torch_npu._C._distributed_c10d.ProcessGroupHCCL
+    groups = []
+    for name in ("mine", "mine", "other"):
+        options = group_class.Options()
+        options.hccl_config = {"hccl_buffer_name": name}
+        groups.append(dist.new_group(pg_options=options))
+    for turn in range(2):
+        for number, group in enumerate(groups):
+            value = there(rank, number)
+            dist.all_reduce(value, group=group)
+            assert value.tolist() == [1, 2 * number], (turn, number)
+    first, second, other = (backend(group)._get_stream_id() for group in groups)
+    assert first == second != other
+    for group in groups:
+        dist.destroy_process_group(group)
+
+
+def ht_097_nothing_is_recorded(rank, size):
+    dist.all_reduce(there(rank))
+    for only_active in (False, True):
+        trace = pickle.loads(torch_npu._C._distributed_c10d._dump_hccl_trace(onlyActive=only_active))
+        assert trace["entries"] == [] and trace["version"] == "2.4"
 
 
 def ht_070_074_capture(rank, size):

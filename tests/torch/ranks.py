@@ -17,17 +17,20 @@ LIMIT = 300
 AFTER_FAILURE = 5
 
 
+def _run(call, folder, environment):
+    """In variables, {folder} is one that all ranks have (REPRISE_TEST_FOLDER), which goes afterwards."""
+    environment = {"REPRISE_DEVICES": 1, "REPRISE_TEST_FOLDER": folder, **environment}
+    variables = {name: str(value).format(folder=folder) for name, value in environment.items()}
+    return run_script(f"import ranks; ranks.{call}", **variables)
+
+
 def run_ranks(module, names, size=2, **environment):
     """Calls the functions of these names, one after the other, in ``size`` ranks with a process group of hccl.
 
     Returns {name: "" or what went wrong}. The first function that fails on a rank is the last that it calls.
     """
     with tempfile.TemporaryDirectory() as folder:
-        done = run_script(
-            f"import ranks; ranks.main({module!r}, {list(names)!r}, {size}, {folder!r})",
-            REPRISE_DEVICES=1,
-            **environment,
-        )
+        done = _run(f"main({module!r}, {list(names)!r}, {size}, {folder!r})", folder, environment)
         results = {}
         for name in names:
             said = []
@@ -72,7 +75,24 @@ def _rank(module, names, rank, size, folder):
     return 0
 
 
-def fork(work, size):
+def run_case(module, name, size=2, **environment):
+    """Calls a function with the number of each rank, in processes that may fail.
+
+    Returns their exit codes, what each has written to standard error, and {name: bytes} of the files of the folder.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        done = _run(f"main_case({module!r}, {name!r}, {size}, {folder!r})", folder, environment)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        files = {}
+        for file in os.scandir(folder):
+            if file.is_file():
+                with open(file, "rb") as content:
+                    files[file.name] = content.read()
+        said = [files.pop(f"{rank}.err").decode(errors="replace") for rank in range(size)]
+        return json.loads(done.stdout.splitlines()[-1]), said, files
+
+
+def fork(work, size, after_failure=AFTER_FAILURE):
     """Calls work(rank) in ``size`` forked processes; the exit codes. All have ended when it returns."""
     children = {}
     for rank in range(size):
@@ -98,7 +118,7 @@ def fork(work, size):
             if ended:
                 codes[children.pop(pid)] = os.waitstatus_to_exitcode(status)
                 if status:
-                    end = min(end, time.monotonic() + AFTER_FAILURE)
+                    end = min(end, time.monotonic() + after_failure)
         time.sleep(0.005)
     for number in (signal.SIGABRT, signal.SIGKILL):  # the first shows where they are
         for pid in list(children):
@@ -114,3 +134,18 @@ def fork(work, size):
 def main(module, names, size, folder):
     codes = fork(lambda rank: _rank(module, names, rank, size, folder), size)
     sys.exit(0 if codes == [0] * size else f"exit codes of ranks: {codes}")
+
+
+def _rank_of_case(module, name, rank, folder):
+    errors = os.open(f"{folder}/{rank}.err", os.O_WRONLY | os.O_CREAT, 0o600)
+    os.dup2(errors, 2)
+    import torch
+
+    torch.set_num_threads(1)
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
+    getattr(importlib.import_module(module), name)(rank)
+    return 0
+
+
+def main_case(module, name, size, folder):
+    print(json.dumps(fork(lambda rank: _rank_of_case(module, name, rank, folder), size, LIMIT)))

@@ -10,6 +10,7 @@
 
 #include "bind/bindings.h"
 #include "device/runtime.h"
+#include "distributed/monitor.h"
 #include "distributed/process_group.h"
 #include "distributed/recorder.h"
 
@@ -44,75 +45,19 @@ void ConfigFromPython(HcclOptions& options, const py::dict& config) {
 
 // ---- Flight recorder ----
 
-std::string StateOf(const Operation& operation) {
-  if (operation.IsDone()) return "completed";
-  return operation.is_submitted() ? "started" : "scheduled";
-}
-
-py::dict EntryToPython(const RecordedOperation& entry, bool with_frames) {
-  const OperationInfo& info = entry.operation->info();
-  const std::string state = StateOf(*entry.operation);
-  py::dict row;
-  row["record_id"] = entry.record_id;
-  row["pg_id"] = entry.group_id;
-  row["process_group"] = py::make_tuple(entry.group_name, entry.group_description);
-  row["collective_seq_id"] = info.is_transfer ? 0 : info.number;
-  row["p2p_seq_id"] = info.is_transfer ? info.number : 0;
-  row["op_id"] = entry.operator_id;
-  row["profiling_name"] = std::string("hccl:") + info.name;
-  row["time_created_ns"] = entry.created_ns;
-  row["input_sizes"] = entry.input_sizes;
-  row["input_dtypes"] = entry.input_types;
-  row["output_sizes"] = entry.output_sizes;
-  row["output_dtypes"] = entry.output_types;
-  row["state"] = state;
-  row["duration_ms"] = py::none();
-  row["time_discovered_started_ns"] = py::none();
-  row["time_discovered_completed_ns"] = py::none();
-  row["retired"] = state == "completed";
-  row["timeout_ms"] = info.timeout.count();
-  row["is_p2p"] = info.is_transfer;
-  if (with_frames) row["frames"] = py::list();
-  return row;
-}
-
-py::dict Trace(bool with_operators, bool with_frames, bool only_active) {
-  py::dict trace;
-  trace["version"] = "2.4";
-  py::dict groups;
-  py::dict status;
-  py::list rows;
-  for (const RecordedOperation& entry : Recorder::Get().Entries()) {
-    const std::string group = std::to_string(entry.group_id);
-    const bool is_done = entry.operation->IsDone();
-    py::dict group_row;
-    group_row["name"] = entry.group_name;
-    group_row["desc"] = entry.group_description;
-    groups[group.c_str()] = group_row;
-    py::dict state = status.contains(group.c_str()) ? status[group.c_str()].cast<py::dict>() : py::dict();
-    state["last_enqueued_collective"] = entry.operation->info().number;
-    if (is_done) state["last_completed_collective"] = entry.operation->info().number;
-    status[group.c_str()] = state;
-    if (with_operators && !(only_active && is_done)) rows.append(EntryToPython(entry, with_frames));
-  }
-  trace["pg_config"] = groups;
-  trace["pg_status"] = status;
-  trace["hccl_comm_state"] = py::dict();
-  if (with_operators) trace["entries"] = rows;
-  return trace;
-}
-
 void BindRecorder(py::module_& module) {
   module.def(
       "_dump_hccl_trace",
       [](bool operators, bool stacks, bool only_active) {
-        return py::module_::import("pickle").attr("dumps")(Trace(operators, stacks, only_active));
+        return py::bytes(Recorder::Get().Pickled({operators, stacks, only_active}));
       },
       py::arg("includeCollectives") = true, py::arg("includeStackTraces") = true, py::arg("onlyActive") = false);
   module.def(
       "_dump_hccl_trace_json",
       [](bool operators, bool only_active) {
-        return py::module_::import("json").attr("dumps")(Trace(operators, false, only_active)).attr("encode")();
+        const py::bytes pickled(Recorder::Get().Pickled({operators, false, only_active}));
+        const py::object trace = py::module_::import("pickle").attr("loads")(pickled);
+        return py::module_::import("json").attr("dumps")(trace).attr("encode")();
       },
       py::arg("includeCollectives") = true, py::arg("onlyActive") = false);
 }
@@ -151,7 +96,7 @@ void BindLife(GroupClass& group) {
   group.def("abort_hccl_comm", &ProcessGroupHCCL::Abort, py::arg("abort_reason") = "", NoGil())
       .def(
           "resume_hccl_comm", [](ProcessGroupHCCL& self, int64_t) { self.Resume(); }, py::arg("device_id") = 0, NoGil())
-      .def("_delete_tcpstore_key", &ProcessGroupHCCL::DeleteStoreKeys, NoGil())
+      .def("_delete_tcpstore_key", &ProcessGroupHCCL::BeginAnew, NoGil())
       .def(
           "set_watchdog_status",
           [](ProcessGroupHCCL& self, int status) {
@@ -229,7 +174,12 @@ void BindDistributed(py::module_& parent) {
   BindOperators(group);
   BindRecorder(module);
   module.def(
-      "_stop_watchdogs", [] { Watchdog::StopAll(); }, NoGil());
+      "_stop_watchdogs",
+      [] {
+        Watchdog::StopAll();
+        Monitor::Stop();
+      },
+      NoGil());
 }
 
 }  // namespace torch_npu

@@ -249,8 +249,7 @@ ProcessGroupHCCL::WorkPointer ProcessGroupHCCL::allgather_into_tensor_coalesced(
 ProcessGroupHCCL::WorkPointer ProcessGroupHCCL::AllGatherUneven(at::Tensor& output, at::Tensor& input,
                                                                 const std::vector<int64_t>& splits,
                                                                 const c10d::AllgatherOptions& options) {
-  CheckOne(output);
-  CheckOne(input);
+  CheckTwo(output, input);
   TORCH_CHECK(input.scalar_type() == output.scalar_type(),
               "output tensor must have the same type as input tensor: ", output.scalar_type(), " and ",
               input.scalar_type());
@@ -379,8 +378,7 @@ ProcessGroupHCCL::WorkPointer ProcessGroupHCCL::reduce_scatter_tensor_coalesced(
 ProcessGroupHCCL::WorkPointer ProcessGroupHCCL::ReduceScatterUneven(at::Tensor& output, at::Tensor& input,
                                                                     const std::vector<int64_t>& splits,
                                                                     const c10d::ReduceScatterOptions& options) {
-  CheckOne(output);
-  CheckOne(input);
+  CheckTwo(output, input);
   TORCH_CHECK(input.scalar_type() == output.scalar_type(), "input tensor must be the same type as the output tensor.");
   const auto layout = std::make_shared<const Layout>(LayoutOfRows(input, splits, size_));
   TORCH_CHECK(layout->counts[static_cast<size_t>(rank_)] == CountOf(output), "the splits give this rank ",

@@ -7,14 +7,19 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <numeric>
 #include <utility>
 
 #include "common/error.h"
 #include "common/python_stack.h"
 #include "device/runtime.h"
+#include "distributed/monitor.h"
 #include "distributed/recorder.h"
 #include "memory/device_allocator.h"
 
@@ -33,12 +38,21 @@ struct Environment {
   int handling = c10d::getCvarInt({"TORCH_HCCL_ASYNC_ERROR_HANDLING", "HCCL_ASYNC_ERROR_HANDLING"}, 1);
   int reuse = c10d::getCvarInt({"MULTI_STREAM_MEMORY_REUSE"}, 1);
   int exec_seconds = ExecSeconds();
+  bool notes_progress = c10d::getCvarBool({"TORCH_HCCL_DESYNC_DEBUG", "HCCL_DESYNC_DEBUG"}, false);
+  std::string rank_table = RankTable();
   int transfer_buffer = c10d::getCvarInt({"P2P_HCCL_BUFFSIZE"}, 20);
   int buffer = c10d::getCvarInt({"HCCL_BUFFSIZE"}, 200);
 
   static int ExecSeconds() {
     const char* const text = std::getenv("HCCL_EXEC_TIMEOUT");
     return text == nullptr || *text == '\0' ? kExecSeconds : static_cast<int>(std::strtod(text, nullptr) + 0.5);
+  }
+
+  // "": none that serves.
+  static std::string RankTable() {
+    const std::string path = c10d::getCvarString({"RANK_TABLE_FILE"}, "");
+    std::error_code error;
+    return std::filesystem::is_symlink(path, error) || access(path.c_str(), R_OK) != 0 ? "" : path;
   }
 };
 
@@ -67,6 +81,27 @@ std::vector<int64_t> GlobalRanks(const HcclOptions& options) {
   return {options.global_ranks_in_group.begin(), options.global_ranks_in_group.end()};
 }
 
+std::unique_ptr<Progress> NewProgress(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                      std::vector<int64_t> ranks) {
+  return Settings().notes_progress ? std::make_unique<Progress>(store, rank, std::move(ranks)) : nullptr;
+}
+
+std::vector<int64_t> NumbersUpTo(int size) {
+  std::vector<int64_t> numbers(static_cast<size_t>(size));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+// The communicator of all ranks that was made by a rank table, of which those of other groups are parts.
+struct TableWhole {
+  std::mutex mutex;
+  std::weak_ptr<HcclHandle> handle;
+};
+TableWhole& WholeOfTable() {
+  static auto* const whole = new TableWhole;
+  return *whole;
+}
+
 // Streams of communicators that share the buffers of one name.
 NPUStream SharedStream(const std::string& buffer_name, c10::DeviceIndex device,
                        const std::function<NPUStream()>& make) {
@@ -90,20 +125,26 @@ ProcessGroupHCCL::ProcessGroupHCCL(c10::intrusive_ptr<c10d::Store> store, int ra
       options_(CopyOf(options)),
       global_ranks_(GlobalRanks(*options_)),
       id_(NextGroupId()),
+      progress_(size > 0 && rank >= 0 && rank < size ? NewProgress(store_, rank, RanksOfGroup()) : nullptr),
       watchdog_handles_(HandlingOf(Settings()) != ErrorHandling::kNone),
       watchdog_({HandlingOf(Settings()), options_->group_id,
                  [this] {
                    for (const auto& communicator : AllCommunicators()) communicator->Abort();
                  },
-                 nullptr}) {
+                 progress_ ? std::function<std::string()>([this] { return progress_->Report(); }) : nullptr}) {
   TORCH_CHECK(size > 0 && rank >= 0 && rank < size, "a process group of ", size, " ranks has no rank ", rank);
   TORCH_CHECK(Settings().buffer > 0, "HCCL_BUFFSIZE is ", Settings().buffer, ", it must be at least 1 (MB)");
   TORCH_CHECK(Settings().transfer_buffer >= 0, "P2P_HCCL_BUFFSIZE is ", Settings().transfer_buffer,
               ", it must be 0 (send and receive with the communicator of the group) or more (MB)");
+  Monitor::Start(store_, static_cast<int>(RanksOfGroup()[static_cast<size_t>(rank)]), size);
   init();
 }
 
 ProcessGroupHCCL::~ProcessGroupHCCL() { shutdown(); }
+
+std::vector<int64_t> ProcessGroupHCCL::RanksOfGroup() const {
+  return global_ranks_.empty() ? NumbersUpTo(size_) : global_ranks_;
+}
 
 void ProcessGroupHCCL::shutdown() {
   watchdog_.Stop();
@@ -136,11 +177,21 @@ void ProcessGroupHCCL::DeleteStoreKeys() {
   {
     const std::lock_guard lock(mutex_);
     keys = std::exchange(keys_, {});
-    created_ = 0;
-    ++rebuilds_;
   }
   const ReleaseGil no_gil;
-  for (const std::string& key : keys) (void)store_->deleteKey(key);
+  for (const std::string& key : keys) {
+    try {
+      (void)store_->deleteKey(key);
+    } catch (const std::exception&) {  // a store that cannot, or is gone
+    }
+  }
+}
+
+void ProcessGroupHCCL::BeginAnew() {
+  DeleteStoreKeys();
+  const std::lock_guard lock(mutex_);
+  created_ = 0;
+  ++rebuilds_;
 }
 
 c10d::ErrorType ProcessGroupHCCL::getError() {
@@ -244,7 +295,54 @@ std::shared_ptr<Communicator> ProcessGroupHCCL::Create(c10::DeviceIndex device, 
   HcclCommConfig config = ConfigOf(*options_, name);
   HcclComm handle = nullptr;
   CheckHccl(HcclCommInitRootInfoConfig(size, &root, rank, &config, &handle), "HcclCommInitRootInfoConfig");
+  // All have the token. The store may outlive the group, and serve the next one of that name.
+  if (rank == 0) DeleteStoreKeys();
   return std::make_shared<Communicator>(std::make_shared<HcclHandle>(handle), stream, rank, size, name);
+}
+
+std::shared_ptr<Communicator> ProcessGroupHCCL::CreateByTable(c10::DeviceIndex device, const std::string& key,
+                                                              const std::string& name, const NPUStream& stream) {
+  const std::string& table = Settings().rank_table;
+  if (table.empty()) return nullptr;
+  const ReleaseGil no_gil;
+  const DeviceScope scope(device);
+  const auto own = static_cast<uint32_t>(rank_);
+  const auto size = static_cast<uint32_t>(size_);
+  HcclCommConfig config = ConfigOf(*options_, name);
+  HcclComm made = nullptr;
+  HcclResult code;
+  std::shared_ptr<HcclHandle> whole;
+  if (global_ranks_.empty()) {
+    code = HcclCommInitClusterInfoConfig(table.c_str(), own, &config, &made);
+  } else {
+    {
+      const std::lock_guard lock(WholeOfTable().mutex);
+      whole = WholeOfTable().handle.lock();
+    }
+    HcclComm parent = whole ? whole->Get() : nullptr;
+    if (parent == nullptr) return nullptr;
+    std::vector<uint32_t> ranks(global_ranks_.begin(), global_ranks_.end());
+    // All members work out the same.
+    const uint64_t part = std::hash<std::string>()(options_->group_id + "/" + key) >> 1;
+    code = HcclCreateSubCommConfig(&parent, size, ranks.data(), part, own, &config, &made);
+  }
+  if (code != HCCL_SUCCESS) {
+    LOG(INFO) << "the rank table " << table << " does not serve group " << options_->group_id << ": "
+              << HcclGetErrorString(code) << "; its ranks meet through the store";
+    return nullptr;
+  }
+  auto handle = std::make_shared<HcclHandle>(made);
+  uint32_t ranks = 0;
+  if (HcclGetRankSize(made, &ranks) != HCCL_SUCCESS || ranks != size) {
+    LOG(INFO) << "the rank table " << table << " has " << ranks << " ranks, the group " << size
+              << "; they meet through the store";
+    return nullptr;
+  }
+  if (!whole) {
+    const std::lock_guard lock(WholeOfTable().mutex);
+    WholeOfTable().handle = handle;
+  }
+  return std::make_shared<Communicator>(std::move(handle), stream, own, size, name);
 }
 
 std::shared_ptr<Communicator> ProcessGroupHCCL::CommunicatorOf(c10::DeviceIndex device) {
@@ -266,8 +364,9 @@ std::shared_ptr<Communicator> ProcessGroupHCCL::CommunicatorOf(c10::DeviceIndex 
     key = std::to_string(created_++);
     name = own_name_.empty() ? "group_name_" + options_->group_id : own_name_;
   }
-  auto made =
-      Create(device, key, static_cast<uint32_t>(rank_), static_cast<uint32_t>(size_), name, CollectiveStream(device));
+  const NPUStream stream = CollectiveStream(device);
+  auto made = CreateByTable(device, key, name, stream);
+  if (!made) made = Create(device, key, static_cast<uint32_t>(rank_), static_cast<uint32_t>(size_), name, stream);
   const std::lock_guard lock(mutex_);
   device_ = device;
   communicator_ = made;
@@ -384,6 +483,9 @@ void ProcessGroupHCCL::Note(const std::shared_ptr<Operation>& operation, const C
   entry.group_id = id_;
   entry.group_name = options_->group_id;
   entry.group_description = getGroupDesc();
+  entry.ranks = RanksOfGroup();
+  entry.rank = rank_;
+  entry.peer = call.peer;
   entry.operator_id = operators_.fetch_add(1) + 1;
   entry.operation = operation;
   Recorder::Get().Add(std::move(entry), call.inputs, call.outputs);
@@ -417,6 +519,9 @@ ProcessGroupHCCL::WorkPointer ProcessGroupHCCL::Submit(Call asked) {
   const auto operation = std::make_shared<Operation>(communicator, info);
   const auto work = MakeWork(operation, call->outputs);
   if (Recorder::Get().capacity() != 0) Note(operation, *call);
+  if (progress_ && !is_transfer)
+    progress_->Note(info.number,
+                    c10::str(call->name, " of ", info.input_count, " elements, ", info.output_count, " results"));
   if (!(current == stream)) {
     c10::Event before(c10::kPrivateUse1);
     before.record(current);

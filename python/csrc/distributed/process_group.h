@@ -23,6 +23,7 @@
 
 #include "distributed/communicator.h"
 #include "distributed/options.h"
+#include "distributed/progress.h"
 #include "distributed/watchdog.h"
 #include "distributed/work.h"
 
@@ -100,7 +101,8 @@ class ProcessGroupHCCL final : public c10d::Backend {
   /// Destroys the communicators; the next operators make new ones.
   void Abort(const std::string& reason);
   void Resume();
-  void DeleteStoreKeys();
+  /// Forgets what it has in the store; the next communicator is the first one again.
+  void BeginAnew();
   void AddEphemeralTimeout(std::chrono::milliseconds more);
   Watchdog& watchdog() noexcept { return watchdog_; }
   const std::vector<int64_t>& global_ranks() const noexcept { return global_ranks_; }
@@ -129,6 +131,10 @@ class ProcessGroupHCCL final : public c10d::Backend {
   std::shared_ptr<Communicator> CommunicatorFor(c10::DeviceIndex device, int peer);
   std::shared_ptr<Communicator> Create(c10::DeviceIndex device, const std::string& key, uint32_t rank, uint32_t size,
                                        const std::string& name, const NPUStream& stream);
+  /// By the rank table of the environment; null when there is none or it does not serve.
+  std::shared_ptr<Communicator> CreateByTable(c10::DeviceIndex device, const std::string& key, const std::string& name,
+                                              const NPUStream& stream);
+  void DeleteStoreKeys();
   HcclRootInfo ExchangeRoot(const std::string& of_group, uint32_t rank);
   NPUStream NewStream(c10::DeviceIndex device) const;
   NPUStream CollectiveStream(c10::DeviceIndex device) const;
@@ -140,6 +146,8 @@ class ProcessGroupHCCL final : public c10d::Backend {
   void Note(const std::shared_ptr<Operation>& operation, const Call& call);
   std::vector<std::shared_ptr<Communicator>> AllCommunicators() const;
   void CheckRoot(int64_t root) const;
+  /// Of the group, as numbers of the whole program.
+  std::vector<int64_t> RanksOfGroup() const;
   c10::intrusive_ptr<HcclWork> MakeWork(const std::shared_ptr<Operation>& operation, const Tensors& outputs) const;
   /// The number of rank `peer` in a communicator that has all ranks, or this one and that one.
   uint32_t PeerIn(HcclComm communicator, int peer) const;
@@ -147,10 +155,11 @@ class ProcessGroupHCCL final : public c10d::Backend {
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<HcclOptions> options_;
   const std::vector<int64_t> global_ranks_;
-  const uint64_t id_;            // in this process
-  const bool watchdog_handles_;  // whether operators are looked after
-  mutable std::mutex mutex_;     // of what follows; not held while ranks meet
-  std::mutex creation_;          // ranks meet one communicator at a time
+  const uint64_t id_;                         // in this process
+  const std::unique_ptr<Progress> progress_;  // null: not asked for
+  const bool watchdog_handles_;               // whether operators are looked after
+  mutable std::mutex mutex_;                  // of what follows; not held while ranks meet
+  std::mutex creation_;                       // ranks meet one communicator at a time
   std::optional<c10::DeviceIndex> device_;
   std::shared_ptr<Communicator> communicator_;
   std::map<int, std::shared_ptr<Communicator>> transfers_;  // by the peer

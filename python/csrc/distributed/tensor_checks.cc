@@ -25,6 +25,13 @@ at::Tensor& OnlyOne(TensorVector& tensors) {
   return tensors[0];
 }
 
+void CheckTwo(const at::Tensor& output, const at::Tensor& input) {
+  CheckOne(output);
+  CheckOne(input);
+  TORCH_CHECK(input.device() == output.device(), "Tensors must be on same NPU device: ", input.device(), " and ",
+              output.device());
+}
+
 void CheckMany(const TensorVector& tensors, const char* what) {
   TORCH_CHECK(!tensors.empty(), "Tensor list must be nonempty");
   for (const at::Tensor& tensor : tensors) {

@@ -15,6 +15,8 @@ using TensorVector = std::vector<at::Tensor>;
 
 /// Dense, on npu, contiguous.
 void CheckOne(const at::Tensor& tensor);
+/// Both, and that they are on one device.
+void CheckTwo(const at::Tensor& output, const at::Tensor& input);
 /// The one tensor of a list that torch makes of an argument.
 at::Tensor& OnlyOne(TensorVector& tensors);
 /// All of one type and on one device; each as CheckOne asks.

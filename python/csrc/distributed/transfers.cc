@@ -20,8 +20,7 @@ ProcessGroupHCCL::WorkPointer ProcessGroupHCCL::alltoall_base(at::Tensor& output
                                                               std::vector<int64_t>& output_splits,
                                                               std::vector<int64_t>& input_splits,
                                                               const c10d::AllToAllOptions& options) {
-  CheckOne(output);
-  CheckOne(input);
+  CheckTwo(output, input);
   const HcclDataType type = HcclTypeOf(input);
   TORCH_CHECK(input.dim() > 0 && output.dim() > 0,
               "tensors of an all_to_all need a dimension to split; a tensor without dimensions has none");
@@ -91,8 +90,7 @@ ProcessGroupHCCL::WorkPointer ProcessGroupHCCL::alltoall(Tensors& outputs, Tenso
 ProcessGroupHCCL::WorkPointer ProcessGroupHCCL::AllToAllVc(at::Tensor& output, at::Tensor& input,
                                                            const std::vector<std::vector<int64_t>>& matrix,
                                                            const c10d::AllToAllOptions& options) {
-  CheckOne(output);
-  CheckOne(input);
+  CheckTwo(output, input);
   const auto ranks = static_cast<size_t>(size_);
   TORCH_CHECK_VALUE(matrix.size() == ranks, "the matrix of an all_to_all_vc has ", matrix.size(),
                     " rows, the process group ", ranks, " ranks");

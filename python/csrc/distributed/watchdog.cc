@@ -12,6 +12,7 @@
 
 #include "common/python_stack.h"
 #include "device/runtime.h"
+#include "distributed/monitor.h"
 
 namespace torch_npu {
 namespace {
@@ -149,6 +150,11 @@ bool Watchdog::Look() {
   return failed == nullptr || HandleFailure(failed);
 }
 
+void Watchdog::ReportTimeout() {
+  if (rules_.report) Say(rules_.report());
+  Monitor::DumpAll();
+}
+
 bool Watchdog::HandleTimeout(const std::vector<std::shared_ptr<Operation>>& late) {
   std::string first;
   for (const auto& operation : late) {
@@ -162,7 +168,7 @@ bool Watchdog::HandleTimeout(const std::vector<std::shared_ptr<Operation>>& late
     if (first.empty()) first = text;
   }
   Say(first);
-  if (rules_.dump) rules_.dump();
+  ReportTimeout();
   if (rules_.handling != ErrorHandling::kTearDownOnly && rules_.abort_group) rules_.abort_group();
   const std::string then =
       "Some HCCL operations have failed or timed out. Due to the asynchronous nature of the device, later work may run "
@@ -199,7 +205,7 @@ bool Watchdog::HandleFailure(const std::shared_ptr<Operation>& failed) {
     }
     Say(c10::str("an operator of group ", rules_.group, " has failed: ", failed->Describe(),
                  "; the next wait or synchronisation raises what happened"));
-    if (rules_.dump) rules_.dump();
+    if (failed->communicator()->error() == HCCL_E_TIMEOUT) ReportTimeout();
     return true;
   }
   if (failed->was_told()) {

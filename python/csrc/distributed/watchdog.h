@@ -27,9 +27,9 @@ class Watchdog {
  public:
   struct Rules {
     ErrorHandling handling = ErrorHandling::kTearDown;
-    std::string group;                  // for messages
-    std::function<void()> abort_group;  // ends what waits
-    std::function<void()> dump;         // before the process ends
+    std::string group;                    // for messages
+    std::function<void()> abort_group;    // ends what waits
+    std::function<std::string()> report;  // after a time-out: who lags; may be null
   };
 
   explicit Watchdog(Rules rules) : rules_(std::move(rules)) {}
@@ -51,6 +51,7 @@ class Watchdog {
   void Loop() noexcept;
   /// Whether the thread goes on.
   bool Look();
+  void ReportTimeout();
   bool HandleTimeout(const std::vector<std::shared_ptr<Operation>>& late);
   bool HandleFailure(const std::shared_ptr<Operation>& failed);
   [[noreturn]] void EndProcess(const std::string& why);

@@ -12,6 +12,11 @@
 
 namespace torch_npu {
 
+int64_t NowNs() noexcept {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
 // ---- Operation ----
 
 Operation::Operation(std::shared_ptr<Communicator> communicator, OperationInfo info)
@@ -28,6 +33,7 @@ void Operation::MarkSubmitted(const c10::intrusive_ptr<c10::ivalue::Future>& fut
     } else {
       end_.record(stream);
     }
+    submitted_ns_.store(NowNs(), std::memory_order_relaxed);
     is_submitted_.store(true, std::memory_order_release);
     waiting = std::exchange(waiting_, {});
   }
@@ -66,6 +72,8 @@ bool Operation::IsDone() const noexcept {
   } catch (...) {  // of a stream that has failed
     return false;
   }
+  int64_t not_seen = 0;
+  (void)done_ns_.compare_exchange_strong(not_seen, NowNs());
   is_done_.store(true, std::memory_order_release);
   return true;
 }

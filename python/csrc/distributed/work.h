@@ -21,6 +21,9 @@
 
 namespace torch_npu {
 
+/// Nanoseconds since 1970.
+int64_t NowNs() noexcept;
+
 struct OperationInfo {
   c10d::OpType type = c10d::OpType::UNKNOWN;
   const char* name = "";  // HcclAllreduce, …
@@ -53,6 +56,9 @@ class Operation {
   bool IsDone() const noexcept;
   /// From its call, in milliseconds.
   int64_t Age() const noexcept;
+  /// When it was submitted, and when somebody first saw that it was done, since 1970; 0: not yet.
+  int64_t submitted_ns() const noexcept { return submitted_ns_.load(std::memory_order_relaxed); }
+  int64_t done_ns() const noexcept { return done_ns_.load(std::memory_order_relaxed); }
   /// WorkHCCL(SeqNum=…, OpType=…, …)
   std::string Describe() const;
 
@@ -70,6 +76,8 @@ class Operation {
   std::atomic<bool> is_captured_{false};
   std::atomic<bool> was_told_{false};
   mutable std::atomic<bool> is_done_{false};
+  std::atomic<int64_t> submitted_ns_{0};
+  mutable std::atomic<int64_t> done_ns_{0};
   mutable std::mutex mutex_;
   mutable c10::Event end_{c10::kPrivateUse1};
   c10::intrusive_ptr<c10::ivalue::Future> captured_end_;

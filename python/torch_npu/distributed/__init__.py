@@ -24,9 +24,6 @@ sys.modules["torch_npu._C._distributed_c10d"] = _C._distributed_c10d
 if is_available():
     from torch._C._distributed_c10d import _make_nccl_premul_sum as _make_hccl_premul_sum  # noqa: F401
 
-    _C._distributed_c10d._verify_params_across_processes = sys.modules[
-        "torch._C._distributed_c10d"
-    ]._verify_params_across_processes
     _backend.register()
     atexit.register(_C._distributed_c10d._stop_watchdogs)
 

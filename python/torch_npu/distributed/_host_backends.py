@@ -76,8 +76,10 @@ def _group_of(arguments):
 
 
 def _is_of_hccl(arguments):
+    from torch_npu.distributed import _backend
+
     group = _group_of(arguments)
-    return group is not None and group._get_backend(torch.device("npu")).name() == "hccl"
+    return group is not None and _backend.is_hccl(_backend.serving_npu(group))
 
 
 def _kernel(name, native):
@@ -132,10 +134,9 @@ def announce():
 def serve(group):
     """Called for each new group. The first whose backend of npu is one of the CPU makes PyTorch's operators for the
     device ask which of the two the group has; until then they go to hccl without a detour."""
-    from torch._C._distributed_c10d import ProcessGroup
     from torch_npu.distributed import _backend
 
-    if _library is None and isinstance(group, ProcessGroup):
+    if _library is None:
         backend = _backend.serving_npu(group)
         if backend is not None and not _backend.is_hccl(backend):
             _register()

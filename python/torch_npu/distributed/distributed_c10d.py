@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives that only the backend ``hccl`` has, and its life."""
 import torch
-from torch_npu import _C
 from torch_npu._errors import refused
+from torch_npu.distributed import _backend
 
 
 def is_available():
@@ -25,8 +25,8 @@ def _backend_of(group, what):
         distributed_c10d._warn_not_in_group(what)
         return None
     group = group or distributed_c10d._get_default_group()
-    backend = group._get_backend(torch.device("npu"))
-    if not isinstance(backend, _C._distributed_c10d.ProcessGroupHCCL):
+    backend = _backend.unwrapped(group._get_backend(torch.device("npu")))
+    if not _backend.is_hccl(backend):
         raise refused(
             RuntimeError(f'{what} needs a process group of the backend "hccl", not "{backend.name()}"; make one with it')
         )
