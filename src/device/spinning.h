@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// When threads of this process must not spin although a core of its own would be free: other processes of the machine,
+// for which they wait, need it.
+#pragma once
+
+#include "base/futex.h"  // Clock
+
+namespace reprise::device {
+
+/// Until then TakeSpinPermit refuses everybody. Later calls prolong it.
+void HoldSpinning(Clock::time_point until) noexcept;
+
+}  // namespace reprise::device
