@@ -173,11 +173,15 @@ double Group::Ns(const std::string& line) {
 }
 
 Sampler Group::Timed(const std::string& act, double units) {
+  // More and more: the first ones wake who has to be awake, and say little of those that follow.
+  int repetitions = 1;
   Ns(act + " 1");
-  double once = Ns(act + " 1") + 1;
-  if (const int some = static_cast<int>(effort().sample_ns / 8 / once); some > 1)
-    once = Ns(act + " " + std::to_string(some)) / some + 0.1;
-  const int repetitions = static_cast<int>(std::clamp(effort().sample_ns / once, 1.0, 1e6));
+  for (;;) {
+    const double once = Ns(act + " " + std::to_string(repetitions)) / repetitions + 0.1;
+    const double wanted = std::clamp(effort().sample_ns / once, 1.0, 1e6);
+    if (wanted < 2 * repetitions) break;
+    repetitions = static_cast<int>(std::min(wanted, 16.0 * repetitions));
+  }
   const std::string line = act + " " + std::to_string(repetitions);
   return [this, line, repetitions, units] {
     return Undisturbed([&] { return Ns(line) / repetitions / units; }, [this] { return preemptions(); });
