@@ -499,7 +499,10 @@ bool Scheduler::LeaveToHelper() noexcept {
 
 // True when the worker should run what it attends.
 bool Scheduler::SpinForWork(Attention& attention) noexcept {
-  if (SpinTime() == Clock::duration::zero() || !TakeSpinPermit()) return false;
+  if (SpinTime() == Clock::duration::zero()) return false;
+  // Whoever gives his core away keeps nobody from running, and saves those who have work for him the wake-up.
+  const bool yields = IsSpinningHeld();
+  if (!yields && !TakeSpinPermit()) return false;
   spinners_.fetch_add(1, std::memory_order_seq_cst);
   auto end = Clock::now() + SpinTime();
   int pauses = 1;
@@ -519,10 +522,11 @@ bool Scheduler::SpinForWork(Attention& attention) noexcept {
       if (attention.hits != hits) end = Clock::now() + SpinTime();
     }
     for (int i = 0; i < kRoundPauses && !has_work(); i += pauses) Pause(pauses);
+    if (yields && !has_work()) std::this_thread::yield();
     if (round % kClockRounds == 0 && !has_work() && Clock::now() >= end) break;
   }
   spinners_.fetch_sub(1, std::memory_order_seq_cst);
-  ReturnSpinPermit();
+  if (!yields) ReturnSpinPermit();
   return run_attended;
 }
 

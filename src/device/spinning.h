@@ -8,7 +8,8 @@
 
 namespace reprise::device {
 
-/// Until then TakeSpinPermit refuses everybody. Later calls prolong it.
+/// Until then TakeSpinPermit refuses everybody, and workers that look for work give their core away between two looks.
+/// The last call counts.
 void HoldSpinning(Clock::time_point until) noexcept;
 
 }  // namespace reprise::device
