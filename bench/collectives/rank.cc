@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -118,12 +119,14 @@ class RawSocket {
   int fd_ = -1;
 };
 
-// How often all threads of the process have gone to sleep.
+// How often the threads of the process but the calling one have gone to sleep.
 double Sleeps() {
   double sum = 0;
   DIR* const folder = opendir("/proc/self/task");
   if (folder == nullptr) return 0;
+  const auto self = std::to_string(syscall(SYS_gettid));
   while (const dirent* entry = readdir(folder)) {
+    if (self == entry->d_name) continue;
     std::ifstream status(std::string("/proc/self/task/") + entry->d_name + "/status");
     for (std::string line; std::getline(status, line);) {
       if (line.rfind("voluntary_ctxt_switches:", 0) == 0) sum += std::atof(line.c_str() + 24);
@@ -323,18 +326,17 @@ Answer Member::Idle(std::istringstream& arguments) {
   int milliseconds = 0;
   arguments >> milliseconds;
   Meet();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the watcher looks on for a while
   timespec before{}, after{};
   const double slept = Sleeps();
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
-  // One is the sleep of this thread.
   return {
       0,
       0,
       {static_cast<double>(after.tv_sec - before.tv_sec) * 1e9 + static_cast<double>(after.tv_nsec - before.tv_nsec),
-       Sleeps() - slept - 1}};
+       Sleeps() - slept}};
 }
 
 // TOKEN: creates a communicator of it, and destroys it.
