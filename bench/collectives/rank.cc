@@ -126,7 +126,7 @@ double Sleeps() {
   if (folder == nullptr) return 0;
   const auto self = std::to_string(syscall(SYS_gettid));
   while (const dirent* entry = readdir(folder)) {
-    if (self == entry->d_name) continue;
+    if (self == entry->d_name || entry->d_name[0] == '.') continue;
     std::ifstream status(std::string("/proc/self/task/") + entry->d_name + "/status");
     for (std::string line; std::getline(status, line);) {
       if (line.rfind("voluntary_ctxt_switches:", 0) == 0) sum += std::atof(line.c_str() + 24);
