@@ -106,8 +106,7 @@ class Run {
     }
     return Peer({"Open MPI",
                  ranks,
-                 {"mpirun", "--oversubscribe", "--mca", "btl_vader_single_copy_mechanism", "none", "-n",
-                  std::to_string(ranks), OwnFolder() + "/collectives_mpi", "FOLDER"},
+                 {"mpirun", "--oversubscribe", "-n", std::to_string(ranks), OwnFolder() + "/collectives_mpi", "FOLDER"},
                  {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}}},
                 "allreduce 4 1", why);
   }

@@ -254,6 +254,23 @@ TEST(Scheduler, NobodySpinsWhileItIsHeld) {
   for (int i = 0; i < UsableCores(); ++i) ReturnSpinPermit();
 }
 
+TEST(Scheduler, WorkersRunWhatComesWhileSpinningIsHeld) {
+  Scheduler scheduler(2);
+  HoldSpinning(Clock::now() + 1h);
+  std::atomic<int> runs{0};
+  Piece piece([&](RunContext&) {
+    ++runs;
+    return kIdle;
+  });
+  for (int i = 0; i < 100; ++i) {
+    scheduler.Wake(piece);
+    WaitUntil([&] { return runs == i + 1; });
+  }
+  HoldSpinning(Clock::now() - 1ms);
+  scheduler.Retire(piece);
+  EXPECT_EQ(runs, 100);
+}
+
 // ---- Timers ----
 
 // Their order is for tests/interleave, where the clock stands still until everybody sleeps.
