@@ -199,13 +199,6 @@ Status Session::Record(Stream& stream, const ir::Task& task, bool& taken) {
   if (open_groups_ != 0) [[unlikely]] {
     REPRISE_RETURN_IF_ERROR(CheckGroups(stream, task));
   }
-  if (task.type->kind == ir::TaskKind::kCollective && model_->is_sub()) [[unlikely]] {
-    return Error(kFeatureNotSupported,
-                 fmt::format("a collective operator on {} cannot be in a body of a conditional task", stream.Describe()))
-        .Culprit(Describe())
-        .Hint("call it in the parent, before or behind the conditional task: how often a body runs is not known when its "
-              "ranks count their operators");
-  }
   Member& member = MemberOf(stream);
   if (model_->graph().lanes()[member.lane].nodes.size() >= runtime::MaxStoredTasks()) [[unlikely]] {
     Status error = runtime::StreamIsFull(stream).Culprit(Describe());
