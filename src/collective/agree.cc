@@ -30,7 +30,7 @@ auto SignatureOf(const Descriptor& d) {
   const auto op = static_cast<Operator>(d.op);
   const bool has_type = op != Operator::kBarrier;
   return std::make_tuple(d.version, d.op, has_type ? d.type : uint8_t{0}, IsReduction(op) ? d.reduction : uint8_t{0},
-                         HasRoot(op) ? d.root : 0, d.count, d.vectors_hash);
+                         HasRoot(op) ? d.root : 0, d.count, d.vectors_hash, d.graph_hash);
 }
 
 const char* FirstDifference(const Descriptor& a, const Descriptor& b) {
@@ -40,7 +40,14 @@ const char* FirstDifference(const Descriptor& a, const Descriptor& b) {
   if (a.type != b.type) return "dataType";
   if (a.reduction != b.reduction) return "op";
   if (a.root != b.root) return "root";
+  if (a.vectors_hash == b.vectors_hash) return "the graph that it is of (REPRISE_HCCL_STRICT_GRAPH)";
   return "the arrays of counts";
+}
+
+// Where graphs are compared.
+std::string InGraph(const Descriptor& d) {
+  if (!TheEnvironment().compares_graphs) return {};
+  return d.graph_hash == 0 ? ", called" : fmt::format(", of graph {:016x}", d.graph_hash);
 }
 
 std::string List(const std::vector<uint32_t>& ranks) {
@@ -148,6 +155,15 @@ uint64_t HashOf(const Call& call) {
   }
 }
 
+uint64_t FingerprintOf(const Descriptor& descriptor) {
+  uint64_t hash = descriptor.op;
+  for (const uint64_t value : {uint64_t{descriptor.type}, uint64_t{descriptor.reduction}, uint64_t{descriptor.root},
+                               descriptor.count, descriptor.vectors_hash}) {
+    hash = Mix(hash, value);
+  }
+  return hash;
+}
+
 std::string DescribeCall(const Descriptor& descriptor) {
   const auto op = static_cast<Operator>(descriptor.op);
   std::string text = NameOf(op);
@@ -224,7 +240,7 @@ std::string WhyDisagree(const Operation& operation) {
       "differs: "
       "rank {}: {}; against rank {}: {}{}",
       communicator.name(), operation.running & kOrdinalMask, FirstDifference(right, wrong), List(odd),
-      DescribeCall(wrong), List(most->second), DescribeCall(right),
+      DescribeCall(wrong) + InGraph(wrong), List(most->second), DescribeCall(right) + InGraph(right),
       wrong.launch != right.launch ? " (one side is a graph: a condition may have differed between ranks)" : "");
 }
 

@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "collective/address.h"
 #include "collective/board.h"
+#include "collective/history.h"
 #include "collective/settings.h"
 #include "ir/series.h"
 
@@ -108,6 +109,9 @@ class Communicator {
   /// 0, 1, … ranks - 1, and then their number; for those who want a list that stays.
   uint32_t* rank_list() const { return rank_list_.get(); }
 
+  /// Of the operators that have begun, with HCCL_DIAGNOSE_ENABLE=1.
+  History& history() { return history_; }
+
   /// Operators that are between their first byte and their end.
   std::atomic<uint32_t> moving{0};
 
@@ -130,6 +134,7 @@ class Communicator {
   mutable Mutex error_mutex_;
   std::string error_text_ REPRISE_GUARDED_BY(error_mutex_);
 
+  History history_;
   Counter operators_;
   std::vector<std::unique_ptr<Counter>> sends_;
   std::vector<std::unique_ptr<Counter>> receives_;

@@ -104,11 +104,16 @@ int StreamErrorOf(int code) {
 RunResult FailOperation(RunContext& context, Operation& operation, int code, const std::string& what) {
   Communicator& communicator = *operation.communicator;
   CloseAll(operation);
+  std::string text = what;
+  if (TheEnvironment().keeps_history && communicator.error() == 0) {
+    text += fmt::format(". Rank {} has called last: {}", communicator.rank(),
+                        communicator.history().Tell(communicator.Describe()));
+  }
   communicator.Fail(code, what);
   EndWaiting(&context, context.runnable(), operation);
   Reset(operation);
   context.Fail(
-      Error(StreamErrorOf(code), what)
+      Error(StreamErrorOf(code), text)
           .Culprit(communicator.Describe())
           .Hint("look at the messages of the other ranks; then destroy the communicator and make a new one, or "
                 "suspend and resume it on all ranks"));
@@ -245,6 +250,11 @@ void Begin(RunContext& context, Operation& operation) {
   if (const double seconds = communicator.settings().exec_timeout_s; seconds > 0)
     operation.deadline_ns = Clock::now().time_since_epoch().count() + static_cast<int64_t>(seconds * 1e9);
   operation.stage = Operation::kSlot;
+  const Environment& environment = TheEnvironment();
+  if (environment.compares_graphs) operation.descriptor.graph_hash = operation.is_by_graph ? operation.number.graph : 0;
+  if (environment.keeps_history) {
+    communicator.history().Add(operation.descriptor, operation.running, operation.is_by_graph);
+  }
 }
 
 // This rank has come to a stage: for others.
@@ -472,6 +482,14 @@ void Operation::TellSeries(ir::SeriesSink& sink) {
     sink.Take(transfer.is_send ? communicator->sends(transfer.peer) : communicator->receives(transfer.peer),
               transfer.number);
   }
+}
+
+uint64_t Operation::Fingerprint() const {
+  uint64_t hash = FingerprintOf(descriptor);
+  for (const Transfer& transfer : call.transfers) {
+    hash = hash * 31 + transfer.count * 8 + transfer.type * 2 + (transfer.is_send ? 1 : 0);
+  }
+  return hash;
 }
 
 Status Submit(runtime::Stream& stream, Communicator& communicator, Call call) {

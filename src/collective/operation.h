@@ -106,6 +106,7 @@ struct Operation final : ir::Numbered {
   ~Operation();
 
   void TellSeries(ir::SeriesSink& sink) override;
+  uint64_t Fingerprint() const override;
 };
 
 /// Queues or records the operator. Its arguments were checked.
@@ -125,6 +126,8 @@ std::string DescribeCall(const Descriptor& descriptor);
 /// The buffer that a rank shows cannot be opened: the rank is lost, where that is why.
 Status CannotReach(const Communicator& communicator, uint32_t rank, const Status& why);
 uint64_t HashOf(const Call& call);
+/// Of all that ranks must have equal.
+uint64_t FingerprintOf(const Descriptor& descriptor);
 
 /// move.cc: tells the others where the data are.
 Status Publish(Operation& operation);

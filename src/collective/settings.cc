@@ -232,6 +232,8 @@ Environment ReadEnvironment() {
   if (Env(EnvVar::kHcclIntraPcie) == "1" && Env(EnvVar::kHcclIntraRoce) == "1")
     complain(EnvVar::kHcclIntraRoce, "0 where HCCL_INTRA_PCIE_ENABLE is 1");
   read.logs_entries = Env(EnvVar::kHcclEntryLog) == "1";
+  read.keeps_history = Env(EnvVar::kHcclDiagnose) == "1";
+  read.compares_graphs = EnvInt(EnvVar::kHcclStrictGraph) != 0;
   return read;
 }
 

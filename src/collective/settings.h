@@ -19,6 +19,8 @@ struct Environment {
   uint32_t expansion_mode = 2;
   bool has_expansion_mode = false;
   bool logs_entries = false;
+  bool keeps_history = false;  ///< HCCL_DIAGNOSE_ENABLE
+  bool compares_graphs = false;
   std::string interface_address;  ///< HCCL_IF_IP
   std::string interface_names;    ///< HCCL_SOCKET_IFNAME
   Status error;

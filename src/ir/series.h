@@ -42,6 +42,7 @@ struct Number {
 
   int32_t binding = -1;    ///< of a task of a graph: index into exec::Bindings::series
   uint64_t value = kNone;  ///< the number, or, of a task of a graph, its place among those of the series
+  uint64_t graph = 0;      ///< of a task of a graph: fingerprint of all that the graph has of the series, in their order
 };
 
 /// Takes what a task tells: which series it uses, and where its number is. Telling allocates nothing.
@@ -57,6 +58,8 @@ class SeriesSink {
 class Numbered {
  public:
   virtual void TellSeries(SeriesSink& sink) = 0;
+  /// Equal for tasks that do the same.
+  virtual uint64_t Fingerprint() const = 0;
 
  protected:
   ~Numbered() = default;
@@ -70,6 +73,11 @@ struct NumberedPayload {
 /// Tells the series of a task; nothing for tasks that take no numbers.
 inline void TellSeries(const TaskType& type, void* payload, SeriesSink& sink) {
   if (type.kind == TaskKind::kCollective) static_cast<NumberedPayload*>(payload)->numbered->TellSeries(sink);
+}
+
+/// That of a task; 0 for tasks that take no numbers.
+inline uint64_t Fingerprint(const TaskType& type, const void* payload) {
+  return type.kind == TaskKind::kCollective ? static_cast<const NumberedPayload*>(payload)->numbered->Fingerprint() : 0;
 }
 
 }  // namespace reprise::ir

@@ -529,19 +529,39 @@ void Model::CollectSeries() {
     explicit Collector(std::vector<SeriesUse>& uses) : uses_(uses) {}
     void Take(ir::Series& series, ir::Number& number) override {
       auto at = std::find_if(uses_.begin(), uses_.end(), [&](const SeriesUse& use) { return use.series == &series; });
-      if (at == uses_.end()) at = uses_.insert(at, {&series, 0});
+      if (at == uses_.end()) {
+        at = uses_.insert(at, {&series, 0});
+        hashes.push_back(0);
+      }
       number.binding = static_cast<int32_t>(at - uses_.begin());
       number.value = at->count++;
+      uint64_t& hash = hashes[static_cast<size_t>(number.binding)];
+      hash = (hash ^ fingerprint) * 0x9E3779B97F4A7C15 + 1;
     }
+
+    std::vector<uint64_t> hashes;  // by series, of the fingerprints so far
+    uint64_t fingerprint = 0;      // of the task that tells
 
    private:
     std::vector<SeriesUse>& uses_;
   };
+  class Marker final : public ir::SeriesSink {
+   public:
+    explicit Marker(const std::vector<uint64_t>& hashes) : hashes_(hashes) {}
+    void Take(ir::Series&, ir::Number& number) override { number.graph = hashes_[static_cast<size_t>(number.binding)]; }
+
+   private:
+    const std::vector<uint64_t>& hashes_;
+  };
   series_.clear();
   Collector collector(series_);
   for (const ir::Node& node : graph_->nodes()) {
+    collector.fingerprint = ir::Fingerprint(*node.type, node.payload);
     ir::TellSeries(*node.type, node.payload, collector);
   }
+  if (series_.empty()) return;
+  Marker marker(collector.hashes);
+  for (const ir::Node& node : graph_->nodes()) ir::TellSeries(*node.type, node.payload, marker);
 }
 
 void Model::SealChanges() {

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "../runtime/child.h"
 #include "ranks.h"
 
 namespace {
@@ -153,6 +154,94 @@ TEST(HcclCapture, HC_082_HC_083_HC_085_GraphsAndEagerCallsPairUp) {
     ASSERT_EQ(4, data.buffers[1][0]);
   }
   for (aclmdlRI model : models) EXPECT_EQ(0, aclmdlRIDestroy(model));
+}
+
+// HC-090: not supported; refused where it would be recorded, and the capture goes on.
+TEST(HcclCapture, HC_090_OperatorsInBodiesOfConditionalTasksAreRefused) {
+  Ranks ranks(1);
+  Data data(ranks, 16);
+  Rank& r = ranks[0];
+  r.Use();
+  aclrtStream aux = nullptr;
+  ASSERT_EQ(0, aclrtCreateStream(&aux));
+  const aclmdlRI model = Capture(r, [&] {
+    aclmdlRICaptureStatus status = ACL_MODEL_RI_CAPTURE_STATUS_NONE;
+    aclmdlRI root = nullptr;
+    ASSERT_EQ(0, aclmdlRICaptureGetInfo(r.stream, &status, &root));
+    aclmdlRICondHandle handle = nullptr;
+    ASSERT_EQ(0, aclmdlRICondHandleCreate(root, 1, ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT, &handle)) << Message();
+    aclmdlRI body = nullptr;
+    aclmdlRICondTaskParams params = {};
+    params.handle = handle;
+    params.type = ACL_MODEL_RI_COND_TYPE_IF;
+    params.size = 1;
+    params.modelRIArray = &body;
+    ASSERT_EQ(0, aclmdlRIAddCondTask(params, r.stream, 0)) << Message();
+    ASSERT_EQ(0, aclmdlRICaptureToModelRIBegin(aux, body, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL)) << Message();
+    EXPECT_NE(HCCL_SUCCESS, HcclAllReduce(data.at(r), data.at(r), 16, HCCL_DATA_TYPE_INT64, HCCL_REDUCE_SUM, r.comm, aux));
+    EXPECT_NE(std::string::npos, Message().find("body of a conditional task"));
+    ASSERT_EQ(0, aclmdlRICaptureEnd(aux, &body));
+  });
+  data.Set(7);
+  EXPECT_EQ(0, aclmdlRIExecuteAsync(model, r.stream)) << Message();
+  r.Wait();
+  EXPECT_EQ(7, data.buffers[0][3]);
+  EXPECT_EQ(0, aclmdlRIDestroy(model));
+  EXPECT_EQ(0, aclrtDestroyStream(aux));
+}
+
+TEST(HcclCapture, DISABLED_Strict) {
+  Ranks ranks(2);
+  Data data(ranks, 16);
+  const auto capture = [&](Rank& r, int operators) {
+    r.Use();
+    return Capture(r, [&] {
+      for (int i = 0; i < operators; ++i) EXPECT_OK(Sum(r, data));
+    });
+  };
+  // Equal graphs pair up, also as others of the rank are made anew; eager calls pair up with eager ones.
+  std::vector<aclmdlRI> models{capture(ranks[0], 2), capture(ranks[1], 2)};
+  for (int step = 0; step < 3; ++step) {
+    data.Set(1);
+    ranks.InLine([&](Rank& r) { EXPECT_EQ(0, aclmdlRIExecuteAsync(models[r.rank], r.stream)) << Message(); });
+    ASSERT_EQ(4, data.buffers[0][15]);
+    ranks.InLine([&](Rank& r) { EXPECT_OK(Sum(r, data)); });
+    ASSERT_EQ(8, data.buffers[1][15]);
+  }
+  // Two operators against three: all ranks are told at the first.
+  const aclmdlRI longer = capture(ranks[1], 3);
+  for (Rank& r : ranks) {
+    r.Use();
+    EXPECT_EQ(0, aclmdlRIExecuteAsync(r.rank == 0 ? models[0] : longer, r.stream)) << Message();
+  }
+  for (Rank& r : ranks) {
+    r.Use();
+    EXPECT_EQ(507049, aclrtSynchronizeStreamWithTimeout(r.stream, 60000));
+    const std::string message = Message();
+    EXPECT_NE(std::string::npos, message.find("EI0005")) << message;
+    EXPECT_NE(std::string::npos, message.find("the graph that it is of")) << message;
+  }
+  models.push_back(longer);
+  for (aclmdlRI model : models) EXPECT_EQ(0, aclmdlRIDestroy(model));
+  // A graph against calls.
+  Ranks fresh(2);
+  fresh[0].Use();
+  const aclmdlRI model = Capture(fresh[0], [&] { EXPECT_OK(Sum(fresh[0], data)); });
+  EXPECT_EQ(0, aclmdlRIExecuteAsync(model, fresh[0].stream)) << Message();
+  fresh[1].Use();
+  EXPECT_OK(Sum(fresh[1], data));
+  for (Rank& r : fresh) {
+    r.Use();
+    EXPECT_EQ(507049, aclrtSynchronizeStreamWithTimeout(r.stream, 60000));
+    EXPECT_NE(std::string::npos, Message().find(", called"));
+  }
+  fresh[0].Use();
+  EXPECT_EQ(0, aclmdlRIDestroy(model));
+}
+TEST(HcclCapture, HC_096_StrictGraphsPairUpWithEqualOnes) {
+  ::setenv("REPRISE_HCCL_STRICT_GRAPH", "1", 1);
+  { Child child("HcclCapture.DISABLED_Strict", ""); }
+  ::unsetenv("REPRISE_HCCL_STRICT_GRAPH");
 }
 
 TEST(HcclCapture, HC_084_TwoGroupsOnForkedStreams) {

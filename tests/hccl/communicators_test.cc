@@ -16,6 +16,7 @@
 #include <set>
 #include <sstream>
 
+#include "../runtime/child.h"
 #include "ranks.h"
 
 namespace {
@@ -587,6 +588,80 @@ TEST(Hccl, HC_100_HC_107_HF_02_HF_05_MismatchesFailEverywhere) {
       EXPECT_EQ(0, aclrtSynchronizeStream(r.stream));  // the error was told once
     }
   }
+}
+
+TEST(Hccl, HC_102_SwappedOrdersFailAtTheFirstOperator) {
+  Ranks ranks(2);
+  std::vector<Buffer<float>> buffers;
+  for (Rank& r : ranks) {
+    r.Use();
+    Buffer<float>& b = buffers.emplace_back(8);
+    const auto broadcast = [&] {
+      EXPECT_OK(HcclBroadcast(b.data(), 4, HCCL_DATA_TYPE_FP32, 0, r.comm, r.stream));
+    };
+    if (r.rank == 1) broadcast();
+    EXPECT_OK(HcclAllReduce(b.data(), b.data(), 4, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM, r.comm, r.stream));
+    if (r.rank == 0) broadcast();
+  }
+  for (Rank& r : ranks) {
+    r.Use();
+    EXPECT_EQ(507049, aclrtSynchronizeStreamWithTimeout(r.stream, 60000));
+    const std::string message = Message();
+    for (const char* part : {"EI0005", "seq 0", "order", "AllReduce, count 4", "Broadcast, count 4"})
+      EXPECT_NE(std::string::npos, message.find(part)) << part << ": " << message;
+  }
+}
+
+TEST(Hccl, HC_108_AFailedGroupLeavesOthersWorking) {
+  Ranks ranks(2);
+  Ranks others(2);
+  std::vector<Buffer<float>> buffers;
+  for (Rank& r : ranks) {
+    r.Use();
+    Buffer<float>& b = buffers.emplace_back(8);
+    b.Fill([](size_t) { return 1.0f; });
+    EXPECT_OK(HcclAllReduce(b.data(), b.data(), 3 + r.rank, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM, r.comm, r.stream));
+  }
+  for (Rank& r : ranks) {
+    r.Use();
+    EXPECT_EQ(507049, aclrtSynchronizeStreamWithTimeout(r.stream, 60000));
+  }
+  others.InLine([&](Rank& r) {
+    float* const data = buffers[r.rank].data();
+    EXPECT_OK(HcclAllReduce(data, data, 8, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM, r.comm, r.stream));
+  });
+  EXPECT_EQ(2.0f, buffers[0][7]);
+}
+
+TEST(Hccl, DISABLED_Diagnosed) {
+  Ranks ranks(2);
+  std::vector<Buffer<float>> buffers;
+  for (Rank& r : ranks) {
+    r.Use();
+    buffers.emplace_back(8);
+  }
+  const auto reduce = [&](Rank& r, uint64_t count) {
+    float* const data = buffers[r.rank].data();
+    EXPECT_OK(HcclAllReduce(data, data, count, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_MAX, r.comm, r.stream));
+  };
+  for (uint64_t i = 1; i < 8; ++i) ranks.InLine([&](Rank& r) { reduce(r, i); });
+  for (Rank& r : ranks) {
+    r.Use();
+    reduce(r, 1 + r.rank);
+  }
+  for (Rank& r : ranks) {
+    r.Use();
+    EXPECT_EQ(507049, aclrtSynchronizeStreamWithTimeout(r.stream, 60000));
+    const std::string message = Message();
+    EXPECT_NE(std::string::npos, message.find("Rank " + std::to_string(r.rank) + " has called last: seq 3: AllReduce, "
+                                              "count 4, fp32, max; seq 4: AllReduce, count 5")) << message;
+    EXPECT_NE(std::string::npos, message.find("seq 7: AllReduce, count " + std::to_string(1 + r.rank))) << message;
+  }
+}
+TEST(Hccl, HC_110_TheLastOperatorsOfAFailedGroup) {
+  ::setenv("HCCL_DIAGNOSE_ENABLE", "1", 1);
+  { Child child("Hccl.DISABLED_Diagnosed", ""); }
+  ::unsetenv("HCCL_DIAGNOSE_ENABLE");
 }
 
 TEST(Hccl, HC_101_PairsOfCountsAreCompared) {
