@@ -352,7 +352,7 @@ def main():
     wall = time.monotonic() - start
     load = max(0.0, (busy() - others - (own() - mine)) / wall)
     text = (
-        f"{os.cpu_count()} cores, a thread for each rank; other processes used {load:.2f} cores meanwhile. "
+        f"{os.cpu_count()} cores; PyTorch has one thread in each process, npu its workers; other processes used {load:.2f} cores meanwhile. "
         "Compare ratios, not times.\n\n" + table(results, arguments.tokens)
     )
     print(text, end="")

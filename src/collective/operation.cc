@@ -157,13 +157,14 @@ Lost WhoIsLost(const Operation& operation) {
   return {};
 }
 
+// Not while other work of the device waits for a thread: it may be what this waits for, a rank of the same device.
 template <class Over>
-void SpinUntil(Over over) {
+void SpinUntil(Over over, const device::Scheduler& scheduler) {
   const Clock::time_point until = Clock::now() + kSpin;
   for (int looks = 1; !over(); ++looks) {
     CpuRelax();
     if (looks % kLooksPerYield != 0) continue;
-    if (Clock::now() >= until) return;
+    if (scheduler.has_ready() || Clock::now() >= until) return;
     std::this_thread::yield();
   }
 }
@@ -179,7 +180,7 @@ Wait Await(RunContext& context, Operation& operation, Holds holds, Lost& lost) {
   const auto over = [&] { return holds() || SomebodyIsOut(operation); };
   if (!over() && !operation.is_waiting) {
     const bool has_permit = device::TakeSpinPermit();
-    if (has_permit || board.IsCrowded()) SpinUntil(over);
+    if (has_permit || board.IsCrowded()) SpinUntil(over, context.scheduler());
     if (has_permit) device::ReturnSpinPermit();
   }
   if (!over()) {
