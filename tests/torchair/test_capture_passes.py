@@ -486,3 +486,16 @@ def test_TA_167_patterns_of_the_program():
     assert aten.sub.Tensor in targets(gm)
 
 
+
+
+def test_constants_of_the_host_are_placed_ahead_of_the_capture():
+    def function(x):
+        number = torch.tensor(3, device=x.device)
+        row = torch.tensor([1.0, 2.0, 4.0]).to(x.device)
+        row += 1  # a copy for each call
+        return x * number + row + torch.tensor(0.5, device="npu")
+
+    made = compiled(function)
+    for _ in range(3):
+        x = torch.randn(4, 3, device="npu")
+        assert torch.equal(made(x), function(x))

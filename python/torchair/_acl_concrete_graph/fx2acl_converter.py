@@ -16,6 +16,7 @@ from torchair._acl_concrete_graph import (
 )
 from torchair._acl_concrete_graph.acl_graph import AclGraph, AclGraphCacheInfo, check_pool
 from torchair._fx_passes.runner import PassRunner
+from torchair._fx_passes.simple import place_constants
 from torchair.core._concrete_graph import ConcreteGraph
 from torchair.core.utils import logger
 from torchair.ops import _air  # noqa: F401  torch.ops.air
@@ -119,6 +120,7 @@ class AclConcreteGraph(ConcreteGraph):
         folder = self.config.dump_config.dump_path.value
         if tensor_dump.is_wanted(self.config, "original"):
             runner.run("dump_original_tensors", tensor_dump.insert_saves, self.name, folder)
+        self.changes["constants"] = runner.run("place_constants", place_constants)
         options = self.config.debug.aclgraph
         if options.remove_cat_ops:
             self.changes["cat"] = runner.run("remove_cat_ops", cat_elimination.remove_cat_ops)
