@@ -499,3 +499,21 @@ def test_constants_of_the_host_are_placed_ahead_of_the_capture():
     for _ in range(3):
         x = torch.randn(4, 3, device="npu")
         assert torch.equal(made(x), function(x))
+
+
+def test_inputs_of_the_host_are_placed_for_each_call():
+    def function(x, count):
+        return x[:, :2] + count.to(x.device, torch.float32) * 2, count.to(x.device, torch.float32) + 1
+
+    made = compiled(function)
+    x = torch.randn(4, 3, device="npu")
+    for value in (1, 5, 2):
+        count = torch.tensor(value)
+        for got, wanted in zip(made(x, count), function(x, count)):
+            assert torch.equal(got, wanted)
+
+    def used_on_the_host(x, count):
+        return x + (count * 2).to(x.device)
+
+    with pytest.raises(RuntimeError, match="while the current stream is capturing"):  # computed on the host, and then copied
+        compiled(used_on_the_host)(x, torch.tensor(1))

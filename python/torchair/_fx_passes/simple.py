@@ -131,6 +131,32 @@ def place_constants(gm):
     return count
 
 
+def place_inputs(gm):
+    """Inputs of the host that the graph uses by nothing but one copy to the device are inputs of the device: whoever calls it
+    makes the copy, which a capture could not record. Gives {place among the inputs: (device, type)}, as texts."""
+    placed = {}
+    for index, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+        value = node.meta.get("val")
+        users = list(node.users)
+        if not isinstance(value, torch.Tensor) or value.device.type != "cpu" or not users:
+            continue
+        first = users[0]
+        is_placed = all(
+            user.target is aten._to_copy.default and len(user.args) == 1 and user.kwargs == first.kwargs for user in users
+        )
+        device = first.kwargs.get("device") if is_placed else None
+        if device is None or device.type != "npu" or first.kwargs.get("memory_format") is not None or any(map(_is_written, users)):
+            continue
+        placed[index] = (str(device), str(first.meta["val"].dtype).removeprefix("torch."))
+        for user in users:
+            user.replace_all_uses_with(node)
+            gm.graph.erase_node(user)
+        node.meta["val"] = first.meta["val"]
+    if placed:
+        gm.recompile()
+    return placed
+
+
 def _is_view(node):
     return isinstance(node, torch.fx.Node) and node.op == "call_function" and node.target is aten.view.default
 
