@@ -23,13 +23,18 @@ _graph_numbers = itertools.count()
 _MARKS = ("dim_gears", "_dynamo_static_input_type", "_torchair_is_parameter")
 
 
-def _marks_of(example_inputs):
-    """By place from the end, since inputs may be put in front."""
+def _marks_of(gm, example_inputs):
+    """By place from the end, since inputs may be put in front. Dynamo keeps its own marks at the nodes of inputs; tensors whose
+    address it guards are attributes of its graph, which AOT autograd puts before the inputs."""
     found = {}
-    for i, value in enumerate(reversed(example_inputs)):
+    nodes = gm.graph.find_nodes(op="placeholder")
+    given = [(value, node.meta.get("tensor_dict", {})) for node, value in zip(nodes, example_inputs)]
+    own = {**dict(gm.named_parameters(remove_duplicate=False)), **dict(gm.named_buffers(remove_duplicate=False))}
+    for i, (value, kept) in enumerate(reversed([*((value, {}) for value in own.values()), *given])):
         if not isinstance(value, torch.Tensor):
             continue
-        marks = {name: getattr(value, name) for name in _MARKS if getattr(value, name, None) is not None}
+        marks = {name: getattr(value, name, kept.get(name)) for name in _MARKS}
+        marks = {name: mark for name, mark in marks.items() if mark is not None}
         if isinstance(value, torch.nn.Parameter):
             marks["_torchair_is_parameter"] = True
         if marks:
@@ -227,7 +232,7 @@ def compile_with_aot(gm, example_inputs, config, custom_decompositions=None, opt
 
         gears.guard(gm, example_inputs)
     make = cache or _FxCompiler
-    forward = make(config, "forward", _marks_of(example_inputs))
+    forward = make(config, "forward", _marks_of(gm, example_inputs))
     inference = forward if cache else make(config, "forward", forward.marks)
     inference.is_inference = True
     keeps = True if cache else config.experimental_config.keep_inference_input_mutations.raw

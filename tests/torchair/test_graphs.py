@@ -114,6 +114,22 @@ def test_TA_033_034_frozen_parameters():
         torch._dynamo.reset()
 
 
+def test_TA_035_static_tensors_have_no_open_sizes():
+    x = numbers(3, 4)
+    torch._dynamo.mark_static_address(x, guard=True)
+    made, result = graphs_of(lambda x: x * 2, x)
+    equal(result, x * 2)
+    assert [entry.flag for entry in made[0].program.inputs] == ["STATIC_TENSOR"]
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="static shape") as failure:
+        compiled(lambda x: x * 2, dynamic=True)(x)
+    assert isinstance(failure.value.inner_exception, AssertionError)
+    # One that may lie elsewhere next time is no static tensor.
+    y = numbers(3, 4)
+    torch._dynamo.mark_static_address(y)
+    equal(compiled(lambda x: x * 2, dynamic=True)(y), y * 2)
+
+
 # ---- Results ----
 
 
