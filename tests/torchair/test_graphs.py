@@ -215,6 +215,7 @@ def test_TA_053_054_055_056_059_inputs_that_are_written():
     assert step(x) is x
     for make in (lambda: numbers(4, 3).t(), lambda: numbers(6, 4)[::2]):
         check(g, make())
+        check(g, make().cpu())
 
 
 @pytest.mark.parametrize("options", [{}, {"enable_ref_data": True}, {"keep_inference_input_mutations": False}], ids=str)
@@ -237,6 +238,26 @@ def test_TA_057_buffers(options):
             x = numbers(6, 4)
             equal(step(x), models[0](x))
             equal(dict(models[1].named_buffers()), dict(models[0].named_buffers()))
+
+
+def test_TA_060_outputs_where_inputs_are():
+    def f(x, y):
+        x.mul_(2)
+        return x + y
+
+    made, _ = graphs_of(f, numbers(3, 4), numbers(3, 4), dynamic=True)
+    program = made[0].program
+    assert not program.engine_graph.is_static and program.last_options[0]["ge.exec.outputReuseInputMemIndexes"]
+    for rows in (2, 5):
+        x, y = numbers(rows, 4), numbers(rows, 4)
+        expected = x * 2, x * 2 + y
+        inputs = [x, y] if program.inputs[0].value < program.inputs[1].value else [y, x]
+        results = program.engine_graph.run(list(inputs))  # no output is assigned
+        for place, source in program.bound.items():
+            assert results[place].data_ptr() == inputs[source].data_ptr() and inputs[source] is x
+        others = [each for i, each in enumerate(results) if i not in program.bound]
+        assert others[0].data_ptr() not in (x.data_ptr(), y.data_ptr())
+        equal((x, others[0]), expected)
 
 
 # ---- Building ----
