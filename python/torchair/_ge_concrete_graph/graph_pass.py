@@ -41,18 +41,26 @@ def net_output(graph):
     return graph.nodes.get("NetOutput") or next((op for op in graph.op if op.type == "NetOutput"), None)
 
 
-def run(graph):
-    """All passes in their order. Gives which outputs are inputs that the graph writes: {output: input}."""
-    optimize_sym_pack(graph)
-    drop_unused_data(graph)
-    refs = elide_copies_of_refs(graph)
-    bound = map_assigns(graph)
-    order_effects(graph)
-    order_in_chain(graph, "Cmo")
-    weight_pass.transposes_into_attributes(graph)
-    weight_pass.bitcasts_before_transposes(graph)
-    drop_unused_data(graph, refs)
-    normalize(graph)
+def run(graph, after=None):
+    """All passes in their order; ``after(name)`` is called behind each. Gives which outputs are inputs that the graph writes:
+    {output: input}."""
+
+    def step(function, *args):
+        result = function(graph, *args)
+        if after is not None:
+            after(function.__name__)
+        return result
+
+    step(optimize_sym_pack)
+    step(drop_unused_data)
+    refs = step(elide_copies_of_refs)
+    bound = step(map_assigns)
+    step(order_effects)
+    step(order_in_chain, "Cmo")
+    step(weight_pass.transposes_into_attributes)
+    step(weight_pass.bitcasts_before_transposes)
+    step(drop_unused_data, refs)
+    step(normalize)
     graph.ref_data = refs
     return bound
 
