@@ -8,6 +8,10 @@ import torch.nn.functional as F
 import torchair
 from support_ge import check, cloned, compiled, config_of, equal, graphs_of, numbers, tokens, types
 from torch import nn
+from torchair._ge_concrete_graph import graph_pass
+from torchair._ge_concrete_graph.dtypes import DataType, to_proto
+from torchair._ge_concrete_graph.graph import GeGraph, set_shape
+from torchair.ge import attr
 
 
 class Block(nn.Module):
@@ -170,9 +174,38 @@ def test_TA_042_043_049_new_memory_and_sizes():
     equal(result, kept)
 
 
-def test_TA_046_047_results_that_differ():
-    from torchair._ge_concrete_graph.graph import set_shape
+def test_TA_047_types_that_bytes_carry():
+    """Floats of 8 bits that PyTorch has no name for are bytes for it, and nothing else. No operator here makes FLOAT4_E1M2."""
+    x = torch.tensor([1.0, -2.0, 0.5, 3.0]).npu()
+    graphs_of(lambda x: x + 1, x)  # the engine begins
 
+    def program(type_for_torch, special=DataType.DT_HIFLOAT8):
+        with GeGraph("carried") as graph:
+            data = graph.data("x", DataType.DT_FLOAT, [4], index=0)
+            y = torchair.ge.custom_op("Cast", inputs={"x": data}, outputs=["y"], attrs={"dst_type": attr.Int(int(special))})
+            y.desc.dtype = to_proto(special)
+            graph.outputs.append(y)
+        graph_pass.add_net_output(graph)
+        set_shape(graph.nodes["NetOutput"].input_desc[0], [4])
+        graph_pass.run(graph)
+        graph_pass.set_attributes(graph, 1)
+        graph.attr["_output_dtypes"].list.i[:] = [int(type_for_torch)]
+        made = torchair.core._backend.TorchNpuGraph("carried")
+        made.load(graph)
+        return made
+
+    carried = program(DataType.DT_UINT8)
+    with pytest.warns(UserWarning, match="output 0 is of type 34 in the engine, and uint8 for PyTorch"):
+        carried.compile()
+    (result,) = carried.run([x])
+    assert result.dtype == torch.uint8 and result.cpu()[0] == 8 and (result.cpu() > 127).tolist() == (x.cpu() < 0).tolist()
+    with pytest.raises(RuntimeError, match=r"the type 34 of GE output 0 is not equal to FX net output\(s\) type 1"):
+        program(DataType.DT_FLOAT16).compile()
+    with pytest.raises(RuntimeError, match="Cast: y is type 41, which no operator writes"):
+        program(DataType.DT_UINT8, DataType.DT_FLOAT4_E1M2).compile()
+
+
+def test_TA_046_results_that_differ():
     made, _ = graphs_of(lambda x: x + 1, numbers(3))
     graph = made[0].program
     set_shape(made[0].graph.nodes["NetOutput"].input_desc[0], [4])
