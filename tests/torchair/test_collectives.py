@@ -11,6 +11,7 @@ import pytest
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "torch"))
 from ranks import run_ranks  # noqa: E402
+from support import run_script  # noqa: E402
 
 # Of collective_checks.py, in their order. Two ranks call them one after the other, in one pair of processes.
 CHECKS = [
@@ -40,3 +41,26 @@ def outcomes(tmp_path_factory, request):
 @pytest.mark.parametrize("name", CHECKS)
 def test_two_ranks(outcomes, name):
     assert not outcomes()[name], outcomes()[name]
+
+
+def test_hg_015_groups_of_the_host_need_no_device(tmp_path):
+    done = run_script(
+        f"""
+        import torch, torchair
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=0, world_size=1)
+
+        def function(x):
+            y = x * 2
+            dist.all_reduce(y)
+            return y + 1
+
+        torchair.dynamo_export(torch.ones(4), model=function, export_path="{tmp_path}/exported")
+        assert not torch.npu.is_initialized()
+        """,
+        REPRISE_DEVICES=0,
+    )
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "exported" / "dynamo.pbtxt").read_text()
+    assert text.count('type: "HcomAllReduce"') == 1 and ";rank_list=0" in text

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes of a graph of the engine between its conversion and its first run."""
+from torchair import _hcom
 from torchair._ge_concrete_graph import dtypes, ge_ir_pb2, weight_pass
 from torchair._ge_concrete_graph.dtypes import DataType
 from torchair._ge_concrete_graph.graph import Input, Tensor, data_inputs, is_control, node_of, set_shape
@@ -52,6 +53,7 @@ def run(graph, after=None):
         return result
 
     step(optimize_sym_pack)
+    step(record_groups)
     step(drop_unused_data)
     refs = step(elide_copies_of_refs)
     bound = step(map_assigns)
@@ -88,6 +90,13 @@ def optimize_sym_pack(graph):
             graph.inputs[data.node.name] = Input("pack", [graph.inputs[name].value for name in names], data.node)
         replace_edges(graph, f"{op.name}:0", vectors[key].tensor)
         graph.remove(op)
+
+
+def record_groups(graph):
+    """Which groups have the communicators that operators name."""
+    used = {op.attr["group"].s.decode() for op in graph.op if "group" in op.attr}
+    if used:
+        graph.groups = {name: _hcom.record_of(group) for name, group in _hcom.communicators().items() if name in used}
 
 
 def _next_index(graph):
