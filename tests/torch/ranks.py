@@ -133,6 +133,7 @@ def fork(work, size, after_failure=AFTER_FAILURE):
 
 
 def main(module, names, size, folder):
+    importlib.import_module(module)  # once, and not in each rank
     codes = fork(lambda rank: _rank(module, names, rank, size, folder), size)
     sys.exit(0 if codes == [0] * size else f"exit codes of ranks: {codes}")
 

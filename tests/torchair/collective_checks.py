@@ -219,6 +219,24 @@ def hg_009_ta_204_pairs(rank, size):
         warnings.simplefilter("always")
         same(function, tensor(rank, 4))
     assert any("StableRDFS" in str(each.message) for each in caught)
+    torch._dynamo.reset()
+    made, _ = graphs_of(function, tensor(rank, 4))
+    assert made[0].program.last_options[0]["ge.topoSortingMode"] == "3"
+
+    def alone(x):
+        if rank == 0:
+            dist.send(x * 2, 1)
+            return x + 1
+        y = torch.empty_like(x)
+        dist.recv(y, 0)
+        return y + 1
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        made, result = graphs_of(alone, tensor(0, 4))
+    assert not any("StableRDFS" in str(each.message) for each in caught)
+    assert made[0].program.last_options[0]["ge.topoSortingMode"] == "1"
+    equal(result, tensor(0, 4) * (1 if rank == 0 else 2) + 1, bound=0)
 
 
 def hg_011_even_parts(rank, size):
