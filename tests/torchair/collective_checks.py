@@ -174,6 +174,21 @@ def hg_005_006_ta_203_205_patch(rank, size):
             setattr(dist, name, original)
 
 
+def hg_006_async_op_is_refused(rank, size):
+    for call in (dist.all_reduce, dist.broadcast):
+
+        def later(x, call=call):
+            y = x * 2
+            work = call(y, async_op=True) if call is dist.all_reduce else call(y, 0, async_op=True)
+            work.wait()
+            return y
+
+        with pytest.raises(Exception, match="async_op"):
+            compiled(later)(tensor(rank, 2))
+        torch._dynamo.reset()
+    equal(torch.compile(later, backend=torchair.get_npu_backend(), dynamic=False)(tensor(rank, 2)), tensor(0, 2) * 2, bound=0)
+
+
 def hg_007_wait_is_the_order_of_the_stream(rank, size):
     def function(x):
         y = dist._functional_collectives.all_reduce(x, "sum", dist.group.WORLD)
