@@ -110,7 +110,7 @@ class _FxCompiler:
         files = debug_files.phase(self.phase)
         if files is not None:
             files.begin(gm)
-        _fx_passes.optimize(gm, example_inputs, config, None if files is None else files.after)
+        _fx_passes.optimize(gm, example_inputs, config, None if files is None else files.after, self.is_inference)
         graph = self.build(make, name, gm, example_inputs, files)
         graph.dump("original")
         graph.optimize()
@@ -187,12 +187,6 @@ def _config_of(config):
         raise NotImplementedError(
             "experimental_config.aot_config_enable_joint_graph: forward and backward are two graphs here; leave it False, call "
             "backward() on the loss and let the optimizer take its step"
-        )
-    if config.experimental_config.npu_fx_pass:
-        warnings.warn(
-            "experimental_config.npu_fx_pass has no effect: the patterns of joint graphs are not fused, results are the same; call "
-            "torch_npu.npu_rms_norm, npu_rotary_mul and npu_fusion_attention yourself",
-            UserWarning, stacklevel=3,
         )
     return config
 

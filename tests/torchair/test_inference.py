@@ -364,11 +364,9 @@ def test_TA_201_exported_programs():
     assert "Relu" not in [op.type for op in found.proto.op]
 
 
-def test_joint_graphs_are_refused_and_passes_said():
+def test_joint_graphs_are_refused():
     with pytest.raises(NotImplementedError, match="aot_config_enable_joint_graph.*leave it False"):
         torchair.get_npu_backend(compiler_config=config_of(aot_config_enable_joint_graph=True))
-    with pytest.warns(UserWarning, match="npu_fx_pass has no effect"):
-        torchair.get_npu_backend(compiler_config=config_of(npu_fx_pass=True))
 
 
 _ = graphs_of, warnings
