@@ -87,7 +87,7 @@ def _pairs(node):
         yield node.args[::-1]
 
 
-# ---- weight * x * rsqrt(mean(x ** 2) + eps) ----
+# ---- Weight * x * rsqrt(mean(x ** 2) + eps) ----
 
 
 def _norm(last):
@@ -117,7 +117,7 @@ def _mean_of_squares(factor):
     return _without_cast(power.args[0]), eps
 
 
-# ---- x * cos + rotated(x) * sin ----
+# ---- X * cos + rotated(x) * sin ----
 
 
 def _rotation(last):
