@@ -66,21 +66,26 @@ int DisturbedSamples();
 void CountDisturbed();
 
 /// One undisturbed call of `sample`, which returns what it wants counted. Where there is none within a few calls and a
-/// bounded time, the median of those that were disturbed: the least would flatter whoever disturbs himself.
-template <class Sample>
-double Undisturbed(Sample sample) {
+/// bounded time, the median of those that were disturbed: the least would flatter whoever disturbs himself. `count`
+/// says how often who is measured was taken off a core so far.
+template <class Sample, class Count>
+double Undisturbed(Sample sample, Count count) {
   std::array<double, 5> values{};
   size_t taken = 0;
   const double end = NowNs() + 10 * effort().sample_ns;
   do {
-    const int64_t before = Preemptions();
+    const int64_t before = count();
     const double value = sample();
-    if (Preemptions() == before) return value;
+    if (count() == before) return value;
     values[taken++] = value;
   } while (taken < values.size() && NowNs() < end);
   CountDisturbed();
   std::sort(values.begin(), values.begin() + static_cast<ptrdiff_t>(taken));
   return values[taken / 2];
+}
+template <class Sample>
+double Undisturbed(Sample sample) {
+  return Undisturbed(sample, Preemptions);
 }
 
 /// Takes one sample: nanoseconds of one unit.

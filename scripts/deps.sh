@@ -9,7 +9,7 @@ declare -A packages=(
   [torch]="python3-venv python3-dev"  # scripts/venv.sh, and headers for the extension
   [test]="libgtest-dev libgmock-dev valgrind"  # valgrind counts instructions; without it those tests are skipped
   [lint]="clang-format clang-tidy clang-14"  # clang: its analysis of locks
-  [bench]="libtbb-dev pocl-opencl-icd ocl-icd-libopencl1 opencl-c-headers"  # what we are compared with
+  [bench]="libtbb-dev pocl-opencl-icd ocl-icd-libopencl1 opencl-c-headers openmpi-bin libopenmpi-dev"  # what we are compared with
   [fuzz]="clang-14 libclang-rt-14-dev llvm-14"  # compiler; libFuzzer and sanitizers; names in stack traces
 )
 

@@ -156,6 +156,7 @@ Status Board::SetRemote(std::vector<bool> processes, std::vector<std::string> pl
   places_ = std::move(places);
   remote_ranks_.resize(ranks_);
   for (uint32_t rank = 0; rank < ranks_; ++rank) remote_ranks_[rank] = remote_processes_[process_of[rank]] ? 1 : 0;
+  ranks_here_ = static_cast<uint32_t>(std::count(remote_ranks_.begin(), remote_ranks_.end(), 0));
   return {};
 }
 
@@ -186,6 +187,7 @@ void Board::StopOffering() noexcept {
 }
 
 uint32_t Board::processes() const { return header_->processes.load(std::memory_order_acquire); }
+bool Board::IsCrowded() const { return ranks_ > 1 && 2 * ranks_here_ > static_cast<uint32_t>(device::UsableCores()); }
 void Board::set_processes(uint32_t count) { header_->processes.store(count, std::memory_order_release); }
 
 Slot& Board::slot(uint32_t rank, uint64_t number) const {

@@ -148,6 +148,9 @@ class Board {
   ProcessRow& process(uint32_t index) const { return process_rows_[index]; }
   uint32_t processes() const;
   void set_processes(uint32_t count);
+  /// Whether the ranks of this machine have more threads that wait for each other, a caller and a worker each, than
+  /// this process has cores.
+  bool IsCrowded() const;
   Slot& slot(uint32_t rank, uint64_t number) const;
   Slot& message(uint32_t from, uint32_t to, uint64_t number) const;
   uint32_t inline_bytes() const { return inline_bytes_; }
@@ -183,6 +186,7 @@ class Board {
 
   const Nonce nonce_;
   const uint32_t ranks_;
+  uint32_t ranks_here_ = ranks_;  // on this machine
   uint32_t inline_bytes_;
   uint32_t message_inline_bytes_;
   uint32_t message_ring_;

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "collective/watch.h"
 #include "device/inquiry.h"
+#include "device/spinning.h"
 #include "exec/bindings.h"
 #include "ir/task_info.h"
 #include "runtime/submission.h"
@@ -21,8 +22,15 @@ namespace {
 using device::RunContext;
 using ir::RunResult;
 
-// Others are often only a little behind; longer waits are left to the scheduler.
-constexpr auto kSpin = std::chrono::microseconds(20);
+// Others are often only a little behind; longer waits are left to the scheduler. As long as it takes to wake a task of
+// another process, by its watcher and a worker: a rank that parks sooner makes the others, which wait for it to wake,
+// park as well, again and again.
+constexpr auto kSpin = std::chrono::microseconds(150);
+// The rank that is waited for may have no core but this one.
+constexpr int kLooksPerYield = 16;
+// Where ranks have more threads than cores, callers and workers do not spin for so long after an operator: only the
+// wait for others does, which gives its core away.
+constexpr auto kHold = std::chrono::milliseconds(1);
 
 // Begins as ir::NumberedPayload.
 struct Payload {
@@ -149,14 +157,31 @@ Lost WhoIsLost(const Operation& operation) {
   return {};
 }
 
+// Not while other work of the device waits for a thread: it may be what this waits for, a rank of the same device.
+template <class Over>
+void SpinUntil(Over over, const device::Scheduler& scheduler) {
+  const Clock::time_point until = Clock::now() + kSpin;
+  for (int looks = 1; !over(); ++looks) {
+    CpuRelax();
+    if (looks % kLooksPerYield != 0) continue;
+    if (scheduler.has_ready() || Clock::now() >= until) return;
+    std::this_thread::yield();
+  }
+}
+
+// An operator is under way.
+void HoldSpinningIfCrowded(const Board& board) {
+  if (board.IsCrowded()) device::HoldSpinning(Clock::now() + kHold);
+}
+
 template <class Holds>
 Wait Await(RunContext& context, Operation& operation, Holds holds, Lost& lost) {
   Board& board = operation.communicator->board();
   const auto over = [&] { return holds() || SomebodyIsOut(operation); };
-  if (!over() && !operation.is_waiting && device::TakeSpinPermit()) {
-    const Clock::time_point until = Clock::now() + kSpin;
-    for (int looks = 1; !over() && (looks % 32 != 0 || Clock::now() < until); ++looks) CpuRelax();
-    device::ReturnSpinPermit();
+  if (!over() && !operation.is_waiting) {
+    const bool has_permit = device::TakeSpinPermit();
+    if (has_permit || board.IsCrowded()) SpinUntil(over, context.scheduler());
+    if (has_permit) device::ReturnSpinPermit();
   }
   if (!over()) {
     if (!operation.is_waiting) {
@@ -292,6 +317,7 @@ Status Step(RunContext& context, Operation& operation, Slot& own) {
 
 RunResult EndCollective(Operation& operation, Slot& own) {
   Communicator& communicator = *operation.communicator;
+  HoldSpinningIfCrowded(communicator.board());
   communicator.board().rank(communicator.rank()).done.store(operation.running + 1, std::memory_order_relaxed);
   if (communicator.board().net() != nullptr) CloseSlot(own, operation.running);
   Reset(operation);
@@ -482,6 +508,7 @@ Status Submit(runtime::Stream& stream, Communicator& communicator, Call call) {
   descriptor.vectors_hash = HashOf(operation->call);
   Operation* const released = operation.release();
   Payload payload{released, released};
+  HoldSpinningIfCrowded(communicator.board());
   return runtime::Submit(stream, ir::MakeTask(kCollective, payload), TakeNumbers);
 }
 

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "device/inquiry.h"
+#include "device/spinning.h"
 
 namespace reprise::device {
 namespace {
@@ -56,6 +57,16 @@ void Pause(int times) noexcept {
 }
 
 std::atomic<int> g_spinners{0};
+// Until when nobody spins, by the clock; 0: they may.
+std::atomic<Clock::rep> g_no_spinning_until{0};
+
+bool IsSpinningHeld() noexcept {
+  Clock::rep until = g_no_spinning_until.load(std::memory_order_relaxed);
+  if (until == 0) return false;
+  if (Clock::now().time_since_epoch().count() < until) return true;
+  g_no_spinning_until.compare_exchange_strong(until, 0, std::memory_order_relaxed);
+  return false;
+}
 
 }  // namespace
 
@@ -69,7 +80,12 @@ int UsableCores() noexcept {
   return cores;
 }
 
+void HoldSpinning(Clock::time_point until) noexcept {
+  g_no_spinning_until.store(until.time_since_epoch().count(), std::memory_order_relaxed);
+}
+
 bool TakeSpinPermit() noexcept {
+  if (IsSpinningHeld()) return false;
   if (g_spinners.fetch_add(1, std::memory_order_relaxed) < UsableCores()) return true;
   ReturnSpinPermit();
   return false;
@@ -483,7 +499,10 @@ bool Scheduler::LeaveToHelper() noexcept {
 
 // True when the worker should run what it attends.
 bool Scheduler::SpinForWork(Attention& attention) noexcept {
-  if (SpinTime() == Clock::duration::zero() || !TakeSpinPermit()) return false;
+  if (SpinTime() == Clock::duration::zero()) return false;
+  // Whoever gives his core away keeps nobody from running, and saves those who have work for him the wake-up.
+  const bool yields = IsSpinningHeld();
+  if (!yields && !TakeSpinPermit()) return false;
   spinners_.fetch_add(1, std::memory_order_seq_cst);
   auto end = Clock::now() + SpinTime();
   int pauses = 1;
@@ -503,10 +522,11 @@ bool Scheduler::SpinForWork(Attention& attention) noexcept {
       if (attention.hits != hits) end = Clock::now() + SpinTime();
     }
     for (int i = 0; i < kRoundPauses && !has_work(); i += pauses) Pause(pauses);
+    if (yields && !has_work()) std::this_thread::yield();
     if (round % kClockRounds == 0 && !has_work() && Clock::now() >= end) break;
   }
   spinners_.fetch_sub(1, std::memory_order_seq_cst);
-  ReturnSpinPermit();
+  if (!yields) ReturnSpinPermit();
   return run_attended;
 }
 

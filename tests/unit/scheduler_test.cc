@@ -2,6 +2,7 @@
 //
 // The scheduler alone: who runs what, when, how often, and on which thread.
 #include "device/scheduler.h"
+#include "device/spinning.h"
 
 #include <gtest/gtest.h>
 
@@ -235,6 +236,39 @@ TEST(Scheduler, WhatNeedsAWorkerIsLeftToWorkers) {
     for (Piece* each : {&busy, &picky}) scheduler.Retire(*each);
     return in_time;
   });
+}
+
+// ---- Spinning ----
+
+TEST(Scheduler, NobodySpinsWhileItIsHeld) {
+  ASSERT_TRUE(TakeSpinPermit());
+  ReturnSpinPermit();
+  HoldSpinning(Clock::now() + 1h);
+  EXPECT_FALSE(TakeSpinPermit());
+  EXPECT_FALSE(TakeSpinPermit()) << "a refusal has ended it";
+  HoldSpinning(Clock::now() - 1ms);
+  EXPECT_TRUE(TakeSpinPermit());
+  // No permit got lost.
+  for (int i = 1; i < UsableCores(); ++i) EXPECT_TRUE(TakeSpinPermit());
+  EXPECT_FALSE(TakeSpinPermit());
+  for (int i = 0; i < UsableCores(); ++i) ReturnSpinPermit();
+}
+
+TEST(Scheduler, WorkersRunWhatComesWhileSpinningIsHeld) {
+  Scheduler scheduler(2);
+  HoldSpinning(Clock::now() + 1h);
+  std::atomic<int> runs{0};
+  Piece piece([&](RunContext&) {
+    ++runs;
+    return kIdle;
+  });
+  for (int i = 0; i < 100; ++i) {
+    scheduler.Wake(piece);
+    WaitUntil([&] { return runs == i + 1; });
+  }
+  HoldSpinning(Clock::now() - 1ms);
+  scheduler.Retire(piece);
+  EXPECT_EQ(runs, 100);
 }
 
 // ---- Timers ----
