@@ -20,7 +20,8 @@ def tag_and_ranks(group):
 
 
 def find_group(tag, ranks, size):
-    return distributed_c10d._find_or_create_pg_by_ranks_and_tag(tag, list(ranks), size)
+    found = _there(tag, list(ranks), 0) if len(ranks) == size else None
+    return found or distributed_c10d._find_or_create_pg_by_ranks_and_tag(tag, list(ranks), size)
 
 
 def name_of(group):
@@ -28,15 +29,97 @@ def name_of(group):
     stands for one."""
     if isinstance(group, str):
         group = distributed_c10d._resolve_process_group(group)
+    return _communicator_name(group, True) or stand_in(*record_of(group))
+
+
+def _communicator_name(group, creates):
     try:
         backend = group._get_backend(torch.device("npu"))
     except RuntimeError:
-        backend = None
+        return None
     name = getattr(backend, "get_hccl_comm_name", None)
-    if name is None:
-        ranks = ",".join(str(rank) for rank in dist.get_process_group_ranks(group))
-        return f"tag={dist.distributed_c10d._get_group_tag(group)};rank_list={ranks}"
-    return name(dist.get_rank(group), init_comm=True)
+    return name(dist.get_rank(group), init_comm=creates) if name is not None else None
+
+
+# ---- Groups in other processes ----
+
+
+def record_of(group):
+    """What finds a group in another process: (tag, ranks, which of the groups of these ranks that have no tag of the program).
+    Such groups are numbered by their process: their tags may be others in the next one."""
+    ranks = dist.get_process_group_ranks(group)
+    alike = _alike(ranks)
+    return distributed_c10d._get_group_tag(group), ranks, alike.index(group) if group in alike else 0
+
+
+def stand_in(tag, ranks, place=0):
+    """What stands for the name of a communicator where no process has one."""
+    return f"tag={tag};rank_list={','.join(map(str, ranks))}"
+
+
+def _alike(ranks):
+    """Groups of these ranks that the program has given no tag, in the order in which they were made."""
+    return [each for each in distributed_c10d._world.tags_to_pg.get("", ()) if dist.get_process_group_ranks(each) == list(ranks)]
+
+
+def _there(tag, ranks, place):
+    found = distributed_c10d._find_pg_by_ranks_and_tag(tag, ranks)
+    if found is None and tag.startswith("ptd:"):
+        found = next(iter(_alike(ranks)[place:]), None)
+    return found
+
+
+def recorded(tag, ranks, place):
+    """The group of a record."""
+    if not dist.is_initialized():
+        raise AssertionError(
+            f"the compiled function has collectives of the group {stand_in(tag, ranks)}: call torch.distributed.init_process_group first"
+        )
+    found = _there(tag, list(ranks), place)
+    if found is None:
+        raise AssertionError(
+            f"the compiled function has collectives of the group {stand_in(tag, ranks)}, which this process does not have: make it "
+            "(torch.distributed.new_group) before the first call, or remove the cache"
+        )
+    return found
+
+
+def recorded_name(tag, ranks, place):
+    """The name that PyTorch has for the group of a record."""
+    return recorded(tag, ranks, place).group_name
+
+
+def communicators():
+    """Groups that have a communicator, by its name."""
+    if not dist.is_available() or not dist.is_initialized():
+        return {}
+    named = ((_communicator_name(group, False), group) for group in list(distributed_c10d._world.pg_map))
+    return {name: group for name, group in named if name}
+
+
+def resolve(graph, groups, keeps_names=False):
+    """Names of communicators of this process in the place of those of ``groups``: {name in the graph: record, with the name that
+    the communicator had}. ``keeps_names``: what the engine has compiled holds these, so that communicators get them."""
+    names = {}
+    for text, (*record, name) in groups.items():
+        group = recorded(*record)
+        if keeps_names:
+            _rename(group, record, name)
+        names[text] = name_of(group)
+    for op in graph.op:
+        if "group" in op.attr and op.attr["group"].s.decode() in names:
+            op.attr["group"].s = names[op.attr["group"].s.decode()].encode()
+
+
+def _rename(group, record, name):
+    own = _communicator_name(group, False)
+    if own == "":
+        group._get_backend(torch.device("npu"))._set_hccl_comm_name(name)
+    elif own != name:
+        raise AssertionError(
+            f"the graph that the engine has kept names the communicator of the group {stand_in(*record)} {name}, but it is {own} in "
+            "this process: name communicators (pg_options.hccl_config = {'group_name': …}), or remove the cache"
+        )
 
 
 def _position(group, rank, group_rank):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models as graphs of the engine in files."""
 import copy
+import json
 import os
 
 import torch
@@ -87,7 +88,38 @@ def export_graph(compiled, inputs):
 
     with open(os.path.join(own_folder, "dynamo.pbtxt"), "w") as file:
         file.write(text_format.MessageToString(graph.proto))
+    if rank == 0 and config.export.experimental.auto_atc_config_generated:
+        _describe_deployment(folder, name, groups_of(graph))
     raise ExportSuccess(folder)
+
+
+def groups_of(graph):
+    """Ranks of the groups of collectives, by the name that the graph has for them."""
+    found = {name: list(ranks) for name, (_, ranks, _) in graph.groups.items()}
+    for op in graph.op:
+        name = op.attr["group"].s.decode() if "group" in op.attr else ""
+        if name.startswith("tag=") and ";rank_list=" in name:
+            found[name] = [int(each) for each in name.rpartition("=")[2].split(",")]
+    return found
+
+
+def _describe_deployment(folder, name, groups):
+    """Files for the offline compiler: which model runs on which device, which ranks talk with each other."""
+    if not groups:
+        return
+    ranks = range(torch.distributed.get_world_size())
+    models = [f"{name}{rank}.air" for rank in ranks]
+    relation = {
+        "deploy_config": [{"submodel_name": model, "deploy_device_id_list": f"0:0:{rank}"} for rank, model in enumerate(models)],
+        "model_name_to_instance_id": [{"model_name": model, "model_instance_id": rank} for rank, model in enumerate(models)],
+        "comm_group": [{"group_name": group, "group_rank_list": str(members)} for group, members in groups.items()],
+        "rank_table": [{"rank_id": rank, "model_instance_id": rank} for rank in ranks],
+    }
+    items = {"item_list": [{"item_id": rank} for rank in ranks], "node_id": 0, "is_local": True}
+    numa = {"cluster": [{"cluster_nodes": [items]}]}
+    for file_name, content in (("model_relation_config.json", relation), ("numa_config.json", numa)):
+        with open(os.path.join(folder, file_name), "w") as file:
+            json.dump(content, file, indent=2)
 
 
 def _clear(op):

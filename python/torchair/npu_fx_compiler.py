@@ -23,13 +23,18 @@ _graph_numbers = itertools.count()
 _MARKS = ("dim_gears", "_dynamo_static_input_type", "_torchair_is_parameter")
 
 
-def _marks_of(example_inputs):
-    """By place from the end, since inputs may be put in front."""
+def _marks_of(gm, example_inputs):
+    """By place from the end, since inputs may be put in front. Dynamo keeps its own marks at the nodes of inputs; tensors whose
+    address it guards are attributes of its graph, which AOT autograd puts before the inputs."""
     found = {}
-    for i, value in enumerate(reversed(example_inputs)):
+    nodes = gm.graph.find_nodes(op="placeholder")
+    given = [(value, node.meta.get("tensor_dict", {})) for node, value in zip(nodes, example_inputs)]
+    own = {**dict(gm.named_parameters(remove_duplicate=False)), **dict(gm.named_buffers(remove_duplicate=False))}
+    for i, (value, kept) in enumerate(reversed([*((value, {}) for value in own.values()), *given])):
         if not isinstance(value, torch.Tensor):
             continue
-        marks = {name: getattr(value, name) for name in _MARKS if getattr(value, name, None) is not None}
+        marks = {name: getattr(value, name, kept.get(name)) for name in _MARKS}
+        marks = {name: mark for name, mark in marks.items() if mark is not None}
         if isinstance(value, torch.nn.Parameter):
             marks["_torchair_is_parameter"] = True
         if marks:
@@ -105,7 +110,7 @@ class _FxCompiler:
         files = debug_files.phase(self.phase)
         if files is not None:
             files.begin(gm)
-        _fx_passes.optimize(gm, example_inputs, config, None if files is None else files.after)
+        _fx_passes.optimize(gm, example_inputs, config, None if files is None else files.after, self.is_inference)
         graph = self.build(make, name, gm, example_inputs, files)
         graph.dump("original")
         graph.optimize()
@@ -183,12 +188,6 @@ def _config_of(config):
             "experimental_config.aot_config_enable_joint_graph: forward and backward are two graphs here; leave it False, call "
             "backward() on the loss and let the optimizer take its step"
         )
-    if config.experimental_config.npu_fx_pass:
-        warnings.warn(
-            "experimental_config.npu_fx_pass has no effect: the patterns of joint graphs are not fused, results are the same; call "
-            "torch_npu.npu_rms_norm, npu_rotary_mul and npu_fusion_attention yourself",
-            UserWarning, stacklevel=3,
-        )
     return config
 
 
@@ -227,7 +226,7 @@ def compile_with_aot(gm, example_inputs, config, custom_decompositions=None, opt
 
         gears.guard(gm, example_inputs)
     make = cache or _FxCompiler
-    forward = make(config, "forward", _marks_of(example_inputs))
+    forward = make(config, "forward", _marks_of(gm, example_inputs))
     inference = forward if cache else make(config, "forward", forward.marks)
     inference.is_inference = True
     keeps = True if cache else config.experimental_config.keep_inference_input_mutations.raw

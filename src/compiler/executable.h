@@ -38,7 +38,7 @@ struct CompileOptions {
 #endif
   bool has_single_stream = false;  ///< everything on one stream, in order
   PassOptions passes;
-  bool is_optimised = false;  ///< the graph has come through these passes already: none of them runs
+  bool is_optimised = false;               ///< the graph has come through these passes already: none of them runs
   std::shared_ptr<const TuningBank> bank;  ///< choices that were measured; null: the usual ones
   std::vector<uint32_t> scratch_inputs;    ///< inputs that may be overwritten
   std::vector<uint32_t> scratch_outputs;   ///< outputs that may hold other values before they are written

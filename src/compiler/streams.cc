@@ -37,8 +37,9 @@ StatusOr<StreamPlan> AssignStreams(const Graph& graph, bool has_single_stream) {
     uint32_t stream = 0;
     if (label != nullptr) {
       if (has_single_stream) {
-        return Error(kInvalidArgument, fmt::format("node {}: has the stream label {}, but the graph has a single stream",
-                                                   node.name, *label))
+        return Error(kInvalidArgument,
+                     fmt::format("node {}: has the stream label {}, but the graph has a single stream", node.name,
+                                 *label))
             .Culprit(fmt::format("graph {}, option ge.enableSingleStream", graph.name))
             .Hint("take the option or the label away");
       }

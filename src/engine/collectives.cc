@@ -139,9 +139,9 @@ StatusOr<HcclReduceOp> ReductionOf(const Node& node) {
 // By aclDataType. Truth values travel as bytes.
 StatusOr<HcclDataType> TypeOf(const Node& node, int32_t dtype) {
   constexpr std::pair<int32_t, HcclDataType> kTypes[] = {
-      {0, HCCL_DATA_TYPE_FP32},   {1, HCCL_DATA_TYPE_FP16},   {2, HCCL_DATA_TYPE_INT8},    {3, HCCL_DATA_TYPE_INT32},
-      {4, HCCL_DATA_TYPE_UINT8},  {6, HCCL_DATA_TYPE_INT16},  {7, HCCL_DATA_TYPE_UINT16},  {8, HCCL_DATA_TYPE_UINT32},
-      {9, HCCL_DATA_TYPE_INT64},  {10, HCCL_DATA_TYPE_UINT64}, {11, HCCL_DATA_TYPE_FP64}, {12, HCCL_DATA_TYPE_UINT8},
+      {0, HCCL_DATA_TYPE_FP32},  {1, HCCL_DATA_TYPE_FP16},    {2, HCCL_DATA_TYPE_INT8},   {3, HCCL_DATA_TYPE_INT32},
+      {4, HCCL_DATA_TYPE_UINT8}, {6, HCCL_DATA_TYPE_INT16},   {7, HCCL_DATA_TYPE_UINT16}, {8, HCCL_DATA_TYPE_UINT32},
+      {9, HCCL_DATA_TYPE_INT64}, {10, HCCL_DATA_TYPE_UINT64}, {11, HCCL_DATA_TYPE_FP64},  {12, HCCL_DATA_TYPE_UINT8},
       {27, HCCL_DATA_TYPE_BFP16}};
   for (const auto& [number, type] : kTypes) {
     if (number == dtype) return type;
@@ -163,13 +163,18 @@ class Call {
 
   Status Run() {
     using Function = Status (Call::*)();
-    constexpr std::pair<std::string_view, Function> kFunctions[] = {
-        {"HcomAllReduce", &Call::AllReduce},       {"HcomReduce", &Call::Reduce},
-        {"HcomReduceScatter", &Call::ReduceScatter}, {"HcomReduceScatterV", &Call::ReduceScatterV},
-        {"HcomAllGather", &Call::AllGather},       {"HcomAllGatherV", &Call::AllGatherV},
-        {"HcomBroadcast", &Call::Broadcast},       {"HcomAllToAll", &Call::AllToAll},
-        {"HcomAllToAllV", &Call::AllToAllV},       {"HcomAllToAllVC", &Call::AllToAllVC},
-        {"HcomSend", &Call::Send},                 {"HcomReceive", &Call::Receive}};
+    constexpr std::pair<std::string_view, Function> kFunctions[] = {{"HcomAllReduce", &Call::AllReduce},
+                                                                    {"HcomReduce", &Call::Reduce},
+                                                                    {"HcomReduceScatter", &Call::ReduceScatter},
+                                                                    {"HcomReduceScatterV", &Call::ReduceScatterV},
+                                                                    {"HcomAllGather", &Call::AllGather},
+                                                                    {"HcomAllGatherV", &Call::AllGatherV},
+                                                                    {"HcomBroadcast", &Call::Broadcast},
+                                                                    {"HcomAllToAll", &Call::AllToAll},
+                                                                    {"HcomAllToAllV", &Call::AllToAllV},
+                                                                    {"HcomAllToAllVC", &Call::AllToAllVC},
+                                                                    {"HcomSend", &Call::Send},
+                                                                    {"HcomReceive", &Call::Receive}};
     for (const auto& [type, function] : kFunctions) {
       if (type == node_.type) return (this->*function)();
     }
@@ -222,12 +227,15 @@ class Call {
     const RunTensor& tensor = in(i);
     const uint64_t found = ElementsOf(tensor.shape);
     if (tensor.dtype != 9 || found != wanted) {
-      return Bad(node_, fmt::format("has {} {} of {}, and needs {} of int64", found, what, opdef::TypeName(tensor.dtype), wanted),
-                 "pass one number for each rank of the group");
+      return Bad(
+          node_,
+          fmt::format("has {} {} of {}, and needs {} of int64", found, what, opdef::TypeName(tensor.dtype), wanted),
+          "pass one number for each rank of the group");
     }
     const auto* const numbers = static_cast<const int64_t*>(tensor.data);
     for (size_t k = 0; k < wanted; ++k) {
-      if (numbers[k] < 0) return Bad(node_, fmt::format("has {} {} for rank {}", what, numbers[k], k), "pass 0 or more");
+      if (numbers[k] < 0)
+        return Bad(node_, fmt::format("has {} {} for rank {}", what, numbers[k], k), "pass 0 or more");
     }
     return std::span(static_cast<const uint64_t*>(tensor.data), wanted);
   }
@@ -259,7 +267,9 @@ class Call {
                    uint64_t elements) const {
     for (size_t k = 0; k < counts.size(); ++k) {
       if (counts[k] == 0 || (places[k] <= elements && counts[k] <= elements - places[k])) continue;
-      return Bad(node_, fmt::format("has a block of {} elements at {} for rank {} in {}, which has {}", counts[k], places[k], k, what, elements),
+      return Bad(node_,
+                 fmt::format("has a block of {} elements at {} for rank {} in {}, which has {}", counts[k], places[k],
+                             k, what, elements),
                  "pass counts and displacements that lie in the tensor, in elements");
     }
     return {};
@@ -295,8 +305,8 @@ class Call {
     std::vector<int64_t> shape = in(0).shape;
     shape[0] /= group_.ranks;
     REPRISE_ASSIGN_OR_RETURN(void* const to, Output(0, std::move(shape), in(0).dtype));
-    return Answer("HcclReduceScatter", TheHccl().reduce_scatter(in(0).data, to, count(0) / group_.ranks, type, op,
-                                                                comm(), stream()));
+    return Answer("HcclReduceScatter",
+                  TheHccl().reduce_scatter(in(0).data, to, count(0) / group_.ranks, type, op, comm(), stream()));
   }
 
   Status CheckParts() const {
@@ -332,12 +342,13 @@ class Call {
     REPRISE_ASSIGN_OR_RETURN(const std::span<const uint64_t> counts, Counts(2, "recv_counts", group_.ranks));
     REPRISE_ASSIGN_OR_RETURN(const std::vector<uint64_t> places, Places(3, "recv_displacements", counts));
     if (own[0] > count(0)) {
-      return Bad(node_, fmt::format("sends {} elements of {}", own[0], count(0)), "pass the elements of x as send_count");
+      return Bad(node_, fmt::format("sends {} elements of {}", own[0], count(0)),
+                 "pass the elements of x as send_count");
     }
     const uint64_t end = EndOf(counts, places);
     REPRISE_ASSIGN_OR_RETURN(void* const to, Output(0, WithElements(end), in(0).dtype));
-    return Answer("HcclAllGatherV", TheHccl().all_gather_v(in(0).data, own[0], to, counts.data(), places.data(), type,
-                                                           comm(), stream()));
+    return Answer("HcclAllGatherV",
+                  TheHccl().all_gather_v(in(0).data, own[0], to, counts.data(), places.data(), type, comm(), stream()));
   }
 
   Status Broadcast() {
@@ -346,8 +357,7 @@ class Call {
       REPRISE_ASSIGN_OR_RETURN(const HcclDataType type, TypeOf(node_, in(i).dtype));
       REPRISE_ASSIGN_OR_RETURN(void* const to, Output(i, in(i).shape, in(i).dtype));
       REPRISE_RETURN_IF_ERROR(Copy(in(i), to));
-      REPRISE_RETURN_IF_ERROR(
-          Answer("HcclBroadcast", TheHccl().broadcast(to, count(i), type, root, comm(), stream())));
+      REPRISE_RETURN_IF_ERROR(Answer("HcclBroadcast", TheHccl().broadcast(to, count(i), type, root, comm(), stream())));
     }
     return {};
   }
@@ -384,7 +394,8 @@ class Call {
       sent += matrix[size_t{own} * n + k];
       received += matrix[size_t{k} * n + own];
     }
-    if (sent > count(0)) return Bad(node_, fmt::format("sends {} elements of {}", sent, count(0)), "pass a smaller row");
+    if (sent > count(0))
+      return Bad(node_, fmt::format("sends {} elements of {}", sent, count(0)), "pass a smaller row");
     REPRISE_ASSIGN_OR_RETURN(void* const to, Output(0, WithElements(received), in(0).dtype));
     return Answer("HcclAlltoAllVC",
                   TheHccl().all_to_all_vc(in(0).data, matrix.data(), type, to, type, comm(), stream()));
@@ -402,8 +413,7 @@ class Call {
     REPRISE_ASSIGN_OR_RETURN(const uint32_t rank, RankOf("src_rank"));
     if (!told.shape.is_static()) return Bad(node_, "has a shape with open sizes", "give all sizes in shape");
     REPRISE_ASSIGN_OR_RETURN(void* const to, Output(0, told.shape.numbers(), told.dtype));
-    return Answer("HcclRecv",
-                  TheHccl().receive(to, ElementsOf(call_.outputs[0].shape), type, rank, comm(), stream()));
+    return Answer("HcclRecv", TheHccl().receive(to, ElementsOf(call_.outputs[0].shape), type, rank, comm(), stream()));
   }
 
   Status Copy(const RunTensor& from, void* to) const {

@@ -45,7 +45,8 @@ uint64_t OperatorsHash() {
     uint64_t sum = compiler::HashOf("");
     const auto add_operands = [&](std::span<const opdef::Operand> operands) {
       for (const opdef::Operand& operand : operands) {
-        sum = compiler::HashOf(fmt::format(" {} {} {} {}", operand.name, operand.flags, operand.bits, operand.like), sum);
+        sum =
+            compiler::HashOf(fmt::format(" {} {} {} {}", operand.name, operand.flags, operand.bits, operand.like), sum);
       }
       sum = compiler::HashOf(";", sum);
     };
@@ -54,9 +55,9 @@ uint64_t OperatorsHash() {
       add_operands(op.inputs);
       add_operands(op.outputs);
       for (const opdef::AttributeDef& each : op.attributes) {
-        sum = compiler::HashOf(fmt::format(" {} {} {} {} {}", each.name, static_cast<int>(each.kind), each.number,
-                                           each.real, each.text),
-                               sum);
+        sum = compiler::HashOf(
+            fmt::format(" {} {} {} {} {}", each.name, static_cast<int>(each.kind), each.number, each.real, each.text),
+            sum);
       }
     }
     return sum;

@@ -8,8 +8,8 @@
 //     FOLDER/cache.conf                  {"cache_debug_mode": true}: look, tell, and compile all the same
 //
 // A file is used if it was made by this version for this processor, of the same graph with the same shapes, under
-// options that ask for the same passes, and is whole; then no pass runs. Any other one is told of in a warning, with the
-// reason, and the graph is compiled anew.
+// options that ask for the same passes, and is whole; then no pass runs. Any other one is told of in a warning, with
+// the reason, and the graph is compiled anew.
 #pragma once
 
 #include <memory>

@@ -146,6 +146,7 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::
   RegisterCollectives();
   auto compiled = std::make_shared<CompiledGraph>();
   compiled->source_ = source;
+  REPRISE_RETURN_IF_ERROR(ReadWeights(compiled->source_, options));
   REPRISE_RETURN_IF_ERROR(CastResults(compiled->source_, options.Get("ge.outputDatatype")));
   REPRISE_ASSIGN_OR_RETURN(compiled->state_, TakeState(compiled->source_));
   compiled->options_ = options;
@@ -195,6 +196,7 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Compile(const compiler::
 StatusOr<CompiledGraph::Subject> CompiledGraph::PrepareTrial(const compiler::Graph& source, const OptionSet& options,
                                                              std::span<const InputMeta> inputs) {
   Subject subject{source, {}};
+  REPRISE_RETURN_IF_ERROR(ReadWeights(subject.graph, options));
   REPRISE_ASSIGN_OR_RETURN(subject.options, CompileOptionsOf(options));
   REPRISE_RETURN_IF_ERROR(CheckNodes(source, options));
   REPRISE_RETURN_IF_ERROR(CheckCount(source, inputs.size()));

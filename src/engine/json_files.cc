@@ -55,4 +55,16 @@ std::string MergedObjects(const std::vector<std::string>& objects) {
   return merged.dump(2) + "\n";
 }
 
+std::optional<std::map<std::string, std::string, std::less<>>> ValueBinsOf(std::string_view text) {
+  std::map<std::string, std::string, std::less<>> bins;
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("value_bins") || !json["value_bins"].is_array()) return std::nullopt;
+  for (const Json& bin : json["value_bins"]) {
+    if (!bin.is_object() || !bin.contains("value_bin_id") || !bin.contains("value_bin_file")) return std::nullopt;
+    if (!bin["value_bin_id"].is_string() || !bin["value_bin_file"].is_string()) return std::nullopt;
+    bins.insert_or_assign(bin["value_bin_id"].get<std::string>(), bin["value_bin_file"].get<std::string>());
+  }
+  return bins;
+}
+
 }  // namespace reprise::engine

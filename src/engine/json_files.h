@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace reprise::engine {
@@ -19,5 +22,8 @@ std::string CacheIndexText(const std::vector<CacheEntry>& entries);
 std::string MergedObjects(const std::vector<std::string>& objects);
 /// Whether the configuration of a cache wants graphs compiled although they are there.
 bool IsCacheDebugged(const std::string& path);
+
+/// {"value_bins": [{"value_bin_id": …, "value_bin_file": …}, …]}: files by id. Nothing for other text.
+std::optional<std::map<std::string, std::string, std::less<>>> ValueBinsOf(std::string_view text);
 
 }  // namespace reprise::engine

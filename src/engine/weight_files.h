@@ -18,4 +18,8 @@ struct CompileSite;
 StatusOr<std::vector<WeightFile>> WriteWeights(const compiler::Graph& graph, const OptionSet& options,
                                                const CompileSite& site);
 
+/// Nodes of type FileConstant, also of graphs that it calls, become constants with what their files hold; a file_id is
+/// looked up in ge.exec.value_bins. Refuses those whose file is missing or too short.
+Status ReadWeights(compiler::Graph& graph, const OptionSet& options);
+
 }  // namespace reprise::engine

@@ -42,7 +42,7 @@ struct Number {
 
   int32_t binding = -1;    ///< of a task of a graph: index into exec::Bindings::series
   uint64_t value = kNone;  ///< the number, or, of a task of a graph, its place among those of the series
-  uint64_t graph = 0;      ///< of a task of a graph: fingerprint of all that the graph has of the series, in their order
+  uint64_t graph = 0;  ///< of a task of a graph: fingerprint of all that the graph has of the series, in their order
 };
 
 /// Takes what a task tells: which series it uses, and where its number is. Telling allocates nothing.

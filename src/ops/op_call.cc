@@ -380,9 +380,9 @@ Status OpCall::CheckTypes() const {
     for (kernels::DType type : kernels::kAllDTypes) {
       if (types.Has(type)) supported.append(supported.empty() ? "" : ", ").append(kernels::Name(type));
     }
-    return InvalidOperand(
-        operand, fmt::format("has {}, which the operator does not take", DTypeText(operand.type_number)),
-        fmt::format("use one of {}", supported));
+    return InvalidOperand(operand,
+                          fmt::format("has {}, which the operator does not take", DTypeText(operand.type_number)),
+                          fmt::format("use one of {}", supported));
   };
   for (const Operand& operand : inputs) REPRISE_RETURN_IF_ERROR(check(operand));
   for (const Operand& operand : outputs) REPRISE_RETURN_IF_ERROR(check(operand));

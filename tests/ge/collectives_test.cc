@@ -113,12 +113,15 @@ TEST_F(CollectivesTest, HG_002_EveryOperator) {
       for (const int64_t size : shape) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
       return rank.Run("graph one\nx = Data() : float32 [" + sizes + "]\n" + node + "\nreturn y\n", std::move(x), shape);
     };
-    EXPECT_THAT(run("y = HcomAllGather(x) {rank_size = 2, group = \"world\"}", {r, 5}, {1, 2}), ElementsAre(0, 5, 1, 5));
-    EXPECT_THAT(run("y = HcomReduceScatter(x) {reduction = \"sum\", rank_size = 2, group = \"world\"}", {r, 5, r, 7}, {2, 2}),
-                ElementsAreArray(rank.rank == 0 ? std::vector<float>{1, 10} : std::vector<float>{1, 14}));
+    EXPECT_THAT(run("y = HcomAllGather(x) {rank_size = 2, group = \"world\"}", {r, 5}, {1, 2}),
+                ElementsAre(0, 5, 1, 5));
+    EXPECT_THAT(
+        run("y = HcomReduceScatter(x) {reduction = \"sum\", rank_size = 2, group = \"world\"}", {r, 5, r, 7}, {2, 2}),
+        ElementsAreArray(rank.rank == 0 ? std::vector<float>{1, 10} : std::vector<float>{1, 14}));
     EXPECT_THAT(run("y = HcomAllToAll(x) {group = \"world\"}", {r, r + 10}, {2}),
                 ElementsAreArray(rank.rank == 0 ? std::vector<float>{0, 1} : std::vector<float>{10, 11}));
-    EXPECT_THAT(run("y = HcomBroadcast(x) {root_rank = 1, group = \"world\"} : y0 float32 [2]", {r, 3}, {2}), ElementsAre(1, 3));
+    EXPECT_THAT(run("y = HcomBroadcast(x) {root_rank = 1, group = \"world\"} : y0 float32 [2]", {r, 3}, {2}),
+                ElementsAre(1, 3));
     EXPECT_THAT(run("y = HcomReduce(x) {root_rank = 1, reduction = \"prod\", group = \"world\"}", {r + 2, 3}, {2}),
                 ElementsAreArray(rank.rank == 0 ? std::vector<float>{2, 3} : std::vector<float>{6, 9}));
     // Rank 0 sends one row to itself and two to rank 1, which sends one to rank 0 and none to itself.
@@ -131,8 +134,8 @@ TEST_F(CollectivesTest, HG_002_EveryOperator) {
                         "\ny = HcomAllToAllV(x, a, b, c, d) {group = \"world\"}",
                     {10 * r, 10 * r + 1, 10 * r + 2, 10 * r + 3, 10 * r + 4, 10 * r + 5}, {3, 2}),
                 ElementsAreArray(rank.rank == 0 ? std::vector<float>{0, 1, 10, 11} : std::vector<float>{2, 3, 4, 5}));
-    EXPECT_THAT(run("m = Const() : int64 [4] = 1, 2, 3, 0\ny = HcomAllToAllVC(x, m) {rank = " + std::to_string(rank.rank) +
-                        ", group = \"world\"}",
+    EXPECT_THAT(run("m = Const() : int64 [4] = 1, 2, 3, 0\ny = HcomAllToAllVC(x, m) {rank = " +
+                        std::to_string(rank.rank) + ", group = \"world\"}",
                     {10 * r, 10 * r + 1, 10 * r + 2}, {3}),
                 ElementsAreArray(rank.rank == 0 ? std::vector<float>{0, 10, 11, 12} : std::vector<float>{1, 2}));
     const std::string own = rank.rank == 0 ? "1" : "3";
@@ -168,9 +171,11 @@ TEST_F(CollectivesTest, HG_003_OpenSizes) {
 // HG-009
 TEST_F(CollectivesTest, HG_009_SendAndReceiveInTheOrderOfTheGraph) {
   OnRanks(2, [](Rank& rank) {
-    const std::string send = "HcomSend(x) {group = \"world\", sr_tag = 1, dest_rank = " + std::to_string(1 - rank.rank) + "}\n";
-    const std::string receive = "y = HcomReceive() {group = \"world\", sr_tag = 1, src_rank = " +
-                                std::to_string(1 - rank.rank) + ", shape = [2], dtype = 0} : float32 [2]\n";
+    const std::string send =
+        "HcomSend(x) {group = \"world\", sr_tag = 1, dest_rank = " + std::to_string(1 - rank.rank) + "}\n";
+    const std::string receive =
+        "y = HcomReceive() {group = \"world\", sr_tag = 1, src_rank = " + std::to_string(1 - rank.rank) +
+        ", shape = [2], dtype = 0} : float32 [2]\n";
     const auto r = static_cast<float>(rank.rank);
     const std::string text = "graph pair\nx = Data() : float32 [2]\n" +
                              (rank.rank == 0 ? "s = " + send + receive : receive + "s = " + send) + "return y\n";
@@ -249,7 +254,8 @@ TEST_F(CollectivesTest, HG_016_AnUnknownGroupIsNamedWhenTheGraphIsLoaded) {
   AddCompiled(1,
               "graph lost\nx = Data() : float32 [2]\ny = HcomAllReduce(x) {reduction = \"sum\", group = \"nobody\", "
               "fusion = 0}\nreturn y\n");
-  EXPECT_THAT(Text(session_->LoadGraph(1, {}, stream_)), HasSubstr("node y (HcomAllReduce) names the group \"nobody\""));
+  EXPECT_THAT(Text(session_->LoadGraph(1, {}, stream_)),
+              HasSubstr("node y (HcomAllReduce) names the group \"nobody\""));
   std::vector<OutputTensor> outputs;
   const std::vector<InputTensor> inputs{OnDevice({1, 2}, {2})};
   EXPECT_THAT(Text(session_->RunOnStream(1, stream_, inputs, outputs)), HasSubstr("nobody"));
@@ -260,7 +266,8 @@ TEST_F(CollectivesTest, HG_016_AnUnknownGroupIsNamedWhenTheGraphIsLoaded) {
     const std::shared_ptr<compiler::Graph> model(std::move(graph).value());
     ASSERT_EQ(Text(rank.session->AddGraph(1, model, model, {})), "");
     ASSERT_EQ(Text(rank.session->CompileGraph(1)), "");
-    EXPECT_THAT(Text(rank.session->LoadGraph(1, {}, rank.stream)), HasSubstr("says rank_size 3, and the group world has 2"));
+    EXPECT_THAT(Text(rank.session->LoadGraph(1, {}, rank.stream)),
+                HasSubstr("says rank_size 3, and the group world has 2"));
   });
 }
 
@@ -286,7 +293,8 @@ TEST_F(CollectivesTest, BadCountsAndReductionsAreRefused) {
                 HasSubstr("has a block of 2 elements at 3 for rank 1 in send_data, which has 4"));
     EXPECT_THAT(refusal("y = HcomAllReduce(x) {reduction = \"mean\", group = \"world\", fusion = 0}\n"),
                 HasSubstr("has the reduction \"mean\""));
-    EXPECT_THAT(refusal("y = HcomBroadcast(x) {root_rank = 2, group = \"world\"} : y0 float32 [4]\n"), HasSubstr("says root_rank 2"));
+    EXPECT_THAT(refusal("y = HcomBroadcast(x) {root_rank = 2, group = \"world\"} : y0 float32 [4]\n"),
+                HasSubstr("says root_rank 2"));
     EXPECT_THAT(refusal("a = Const() : int64 [1] = 4\nb = Const() : int64 [3] = 1, 1, 2\n"
                         "y = HcomAllGatherV(x, a, b) {group = \"world\"}\n"),
                 HasSubstr("has 3 recv_counts of int64, and needs 2"));

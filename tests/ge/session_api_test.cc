@@ -2,6 +2,7 @@
 //
 // The classes and functions of libge_runner.so, as programs call them.
 #include <acl/acl.h>
+#include <acl/error_codes/ge_error_codes.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "all_ops.h"
@@ -115,6 +117,63 @@ TEST(GeApiBefore, GE_008_SessionsOfNoEngine) {
   EXPECT_EQ(Message(), "");
   EXPECT_EQ(session.GetCompiledGraphSummary(1), nullptr);
   EXPECT_EQ(ge::GEGetErrorMsg().substr(0, 6), "E10062");
+}
+
+TEST(GeApiBefore, GE_014_NumbersOfFailures) {
+  constexpr uint32_t kCommon = 0x50100000, kClient = 0x50101000, kInit = 0x50102000, kSession = 0x50103000,
+                     kGraph = 0x50104000, kRuntime = 0x50108000;
+  const std::pair<uint32_t, uint32_t> kNumbers[] = {
+      {ge::SUCCESS, 0},
+      {ge::FAILED, 0xFFFFFFFF},
+      {ge::MEMALLOC_FAILED, kCommon},
+      {ge::PARAM_INVALID, kCommon + 1},
+      {ge::RT_FAILED, kCommon + 3},
+      {ge::INTERNAL_ERROR, kCommon + 4},
+      {ge::END_OF_SEQUENCE, kCommon + 7},
+      {ge::PATH_INVALID, kCommon + 8},
+      {ge::UNSUPPORTED, kCommon + 100},
+      {ge::OUT_OF_MEMORY, kCommon + 101},
+      {ge::GE_CLI_INIT_FAILED, kClient + 1},
+      {ge::GE_CLI_SESS_CONSTRUCT_FAILED, kClient + 3},
+      {ge::GE_CLI_SESS_DESTROY_FAILED, kClient + 4},
+      {ge::GE_CLI_SESS_ADD_FAILED, kClient + 5},
+      {ge::GE_CLI_SESS_REMOVE_FAILED, kClient + 7},
+      {ge::GE_CLI_SESS_RUN_FAILED, kClient + 8},
+      {ge::GE_CLI_GE_ALREADY_INITIALIZED, kClient + 10},
+      {ge::GE_CLI_GE_NOT_INITIALIZED, kClient + 11},
+      {ge::GE_MULTI_INIT, kInit},
+      {ge::GE_FINALIZE_NOT_INIT, kInit + 1},
+      {ge::GE_SESS_ALREADY_RUNNING, kSession + 1},
+      {ge::GE_SESSION_NOT_EXIST, kSession + 5},
+      {ge::GE_SESSION_MANAGER_NOT_INIT, kSession + 6},
+      {ge::GE_GRAPH_INIT_FAILED, kGraph},
+      {ge::GE_GRAPH_ALREADY_RUNNING, kGraph + 1},
+      {ge::GE_GRAPH_GRAPH_NOT_EXIST, kGraph + 2},
+      {ge::GE_GRAPH_GRAPH_ALREADY_EXIST, kGraph + 3},
+      {ge::GE_GRAPH_GRAPH_IS_RUNNING, kGraph + 4},
+      {ge::GE_GRAPH_GET_IN_OUT_FAILED, kGraph + 19},
+      {ge::GE_GRAPH_EXECUTE_FAILED, kGraph + 21},
+      {ge::GE_GRAPH_PREPARE_FAILED, kGraph + 25},
+      {ge::GE_GRAPH_PRERUN_FAILED, kGraph + 28},
+      {ge::GE_GRAPH_INFERSHAPE_FAILED, kGraph + 30},
+      {ge::GE_GRAPH_GRAPH_NODE_NULL, kGraph + 36},
+      {ge::GE_GRAPH_UNSUPPORTED, kGraph + 41},
+      {ge::GE_GRAPH_OPTIONS_INVALID, kGraph + 51},
+      {ge::GE_GRAPH_NOT_BUILT, kGraph + 55},
+      {ge::GE_GRAPH_REPEAT_OPERATION, kGraph + 66},
+      {ge::GE_RTI_MODEL_NOT_LOADED, kRuntime + 4},
+      {domi::PARAM_INVALID, 0x03000001},
+      {domi::INTERNAL_ERROR, 0x03000004},
+      {ge::GRAPH_SUCCESS, 0},
+      {ge::GRAPH_FAILED, 0xFFFFFFFF},
+      {ge::GRAPH_NOT_CHANGED, 1343242304},
+      {ge::GRAPH_PARAM_INVALID, 50331649},
+      {ge::GRAPH_PARAM_OUT_OF_RANGE, 50331644},
+      {ge::GRAPH_NULL_PTR, 50331538},
+      {ACL_ERROR_GE_PARAM_INVALID, 145000},
+      {ACL_ERROR_GE_INTERNAL_ERROR, 545000},
+  };
+  for (const auto& [number, expected] : kNumbers) EXPECT_EQ(number, expected);
 }
 
 // The calls of torchair, in its order.

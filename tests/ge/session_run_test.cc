@@ -281,6 +281,85 @@ TEST_F(EngineTest, GE_046_ConstantsInFiles) {
   unsetenv("ASCEND_WORK_PATH");
 }
 
+TEST_F(EngineTest, GE_100_ConstantsFromFiles) {
+  const auto put = [&](const char* name, const std::vector<float>& values) {
+    std::ofstream file(folder_ / name, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * 4));
+    return (folder_ / name).string();
+  };
+  const std::string at = put("at", {9, 9, 1, 2, 3, 4});
+  const std::string path = put("path", {10, 20, 30, 40});
+  const std::string bin = put("bin", {100, 200, 300, 400});
+  const OptionMap bins{
+      {"ge.exec.value_bins", R"({"value_bins": [{"value_bin_id": "id", "value_bin_file": ")" + bin + R"("}]})"}};
+  const auto text = [](const std::string& attributes) {
+    return "graph g\nx = Data() : float32 [4]\nw = FileConstant() {" + attributes +
+           "} : float32 [4]\ny = Add(x, w)\nreturn y\n";
+  };
+  const std::string location = "location = \"" + at + "\", offset = 8, length = 16";
+  const std::string file_path = "file_path = \"" + path + "\"";
+  const std::string file_id = "file_id = \"id\"";
+  const struct {
+    std::string attributes;
+    std::vector<float> expected;
+  } kCases[] = {{location + ", " + file_path + ", " + file_id, {1, 2, 3, 4}},
+                {file_path + ", " + file_id, {10, 20, 30, 40}},
+                {file_id, {100, 200, 300, 400}}};
+  uint32_t id = 0;
+  for (const auto& [attributes, expected] : kCases) {
+    AddCompiled(++id, text(attributes), bins);
+    std::vector<OutputTensor> outputs;
+    ASSERT_EQ(Text(session_->RunOnStream(id, stream_, std::vector{OnDevice({0, 0, 0, 0}, {4})}, outputs)), "");
+    Sync();
+    EXPECT_EQ(Floats(outputs[0].data, 16), expected) << attributes;
+  }
+  const auto refusal = [&](const std::string& attributes, const OptionMap& options) {
+    EXPECT_EQ(Text(Add(++id, text(attributes), options)), "");
+    return Text(session_->CompileGraph(id));
+  };
+  const std::string gone = (folder_ / "gone").string();
+  EXPECT_THAT(refusal("file_path = \"" + gone + "\"", {}), AllOf(HasSubstr("node w"), HasSubstr(gone)));
+  EXPECT_THAT(refusal(file_id, {}), HasSubstr("no file is known for its file_id id"));
+  EXPECT_THAT(refusal(file_id, {{"ge.exec.value_bins", "id"}}), HasSubstr("ge.exec.value_bins is id"));
+}
+
+TEST_F(EngineTest, GE_098_PrintsInTheOrderOfTheProgram) {
+  AddCompiled(1,
+              "graph g\n"
+              "x = Data() : float32 [2]\n"
+              "first = StringFormat(x) {template = \"first {}\", placeholder = \"{}\", summarize = 3}\n"
+              "p1 = PrintV2(first) {output_stream = \"stdout\"}\n"
+              "y = Add(x, x) after (p1)\n"
+              "second = StringFormat(y, x) {template = \"second {} {}\", placeholder = \"{}\", summarize = 3}\n"
+              "p2 = PrintV2(second) {output_stream = \"stdout\"} after (p1)\n"
+              "return y after (p2)\n");
+  for (int run = 0; run < 2; ++run) {
+    ::testing::internal::CaptureStdout();
+    std::vector<OutputTensor> outputs;
+    ASSERT_EQ(Text(session_->RunOnStream(1, stream_, std::vector{OnDevice({1, 2}, {2})}, outputs)), "");
+    Sync();
+    EXPECT_EQ(::testing::internal::GetCapturedStdout(), "first [1 2]\nsecond [2 4] [1 2]\n");
+  }
+}
+
+TEST_F(EngineTest, GE_099_RefDataOfTwoGraphsIsOneStorage) {
+  AddCompiled(1,
+              "graph write\nref = RefData() : float32 [4]\nx = Data() : float32 [4]\nsum = Add(ref, x)\n"
+              "y = Assign(ref = ref, value = sum)\nreturn sum after (y)\n");
+  AddCompiled(2, "graph read\nx = Data() : float32 [4]\nref = RefData() : float32 [4]\ny = Mul(ref, x)\nreturn y\n");
+  const InputTensor storage = OnDevice({1, 1, 1, 1}, {4});
+  for (int run = 1; run < 4; ++run) {
+    std::vector<OutputTensor> outputs;
+    ASSERT_EQ(Text(session_->RunOnStream(1, stream_, std::vector{storage, OnDevice({1, 2, 3, 4}, {4})}, outputs)), "");
+    outputs.clear();
+    ASSERT_EQ(Text(session_->RunOnStream(2, stream_, std::vector{OnDevice({2, 2, 2, 2}, {4}), storage}, outputs)), "");
+    Sync();
+    const auto n = static_cast<float>(run);
+    EXPECT_THAT(Floats(storage.data, 16), ElementsAre(1 + n, 1 + 2 * n, 1 + 3 * n, 1 + 4 * n));
+    EXPECT_THAT(Floats(outputs[0].data, 16), ElementsAre(2 + 2 * n, 2 + 4 * n, 2 + 6 * n, 2 + 8 * n));
+  }
+}
+
 TEST_F(EngineTest, GE_047_048_CompiledGraphsAreKeptAndFoundAgain) {
   const auto options = [&](const std::string& folder) {
     return OptionMap{{"ge.graph_compiler_cache_dir", folder}, {"ge.graph_key", "key-1"}};
@@ -368,7 +447,8 @@ TEST_F(EngineTest, GE_070_FusionsAreCounted) {
   const std::filesystem::path file = folder_ / "FE" / std::to_string(getpid()) / "fusion_result.json";
   ASSERT_EQ(setenv("ASCEND_WORK_PATH", folder_.c_str(), 1), 0);
   const std::string text =
-      "graph g\nx = Data() : float32 [4, 8]\nw = Const() : float32 [8, 8] = 0.5 ...\nb = Const() : float32 [8] = 1 ...\n"
+      "graph g\nx = Data() : float32 [4, 8]\nw = Const() : float32 [8, 8] = 0.5 ...\nb = Const() : float32 [8] = 1 "
+      "...\n"
       "p = MatMulV2(x1 = x, x2 = w)\ny = Add(p, b)\nreturn y\n";
   for (const char* const when : {"0", "1", "2"}) {
     std::filesystem::remove_all(folder_ / "FE");

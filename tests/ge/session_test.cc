@@ -87,7 +87,7 @@ TEST_F(EngineTest, GE_009_MessagesBelongToTheirThreads) {
   EXPECT_EQ(TakeWarnings(), "");
 }
 
-TEST_F(EngineTest, GE_010_OptionsAreChecked) {
+TEST_F(EngineTest, GE_010_011_012_OptionsAreChecked) {
   const struct {
     OptionMap options;
     int number;

@@ -178,7 +178,8 @@ TEST(HcclCapture, HC_090_OperatorsInBodiesOfConditionalTasksAreRefused) {
     params.modelRIArray = &body;
     ASSERT_EQ(0, aclmdlRIAddCondTask(params, r.stream, 0)) << Message();
     ASSERT_EQ(0, aclmdlRICaptureToModelRIBegin(aux, body, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL)) << Message();
-    EXPECT_NE(HCCL_SUCCESS, HcclAllReduce(data.at(r), data.at(r), 16, HCCL_DATA_TYPE_INT64, HCCL_REDUCE_SUM, r.comm, aux));
+    EXPECT_NE(HCCL_SUCCESS,
+              HcclAllReduce(data.at(r), data.at(r), 16, HCCL_DATA_TYPE_INT64, HCCL_REDUCE_SUM, r.comm, aux));
     EXPECT_NE(std::string::npos, Message().find("body of a conditional task"));
     ASSERT_EQ(0, aclmdlRICaptureEnd(aux, &body));
   });

@@ -596,9 +596,7 @@ TEST(Hccl, HC_102_SwappedOrdersFailAtTheFirstOperator) {
   for (Rank& r : ranks) {
     r.Use();
     Buffer<float>& b = buffers.emplace_back(8);
-    const auto broadcast = [&] {
-      EXPECT_OK(HcclBroadcast(b.data(), 4, HCCL_DATA_TYPE_FP32, 0, r.comm, r.stream));
-    };
+    const auto broadcast = [&] { EXPECT_OK(HcclBroadcast(b.data(), 4, HCCL_DATA_TYPE_FP32, 0, r.comm, r.stream)); };
     if (r.rank == 1) broadcast();
     EXPECT_OK(HcclAllReduce(b.data(), b.data(), 4, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM, r.comm, r.stream));
     if (r.rank == 0) broadcast();
@@ -653,8 +651,10 @@ TEST(Hccl, DISABLED_Diagnosed) {
     r.Use();
     EXPECT_EQ(507049, aclrtSynchronizeStreamWithTimeout(r.stream, 60000));
     const std::string message = Message();
-    EXPECT_NE(std::string::npos, message.find("Rank " + std::to_string(r.rank) + " has called last: seq 3: AllReduce, "
-                                              "count 4, fp32, max; seq 4: AllReduce, count 5")) << message;
+    EXPECT_NE(std::string::npos, message.find("Rank " + std::to_string(r.rank) +
+                                              " has called last: seq 3: AllReduce, "
+                                              "count 4, fp32, max; seq 4: AllReduce, count 5"))
+        << message;
     EXPECT_NE(std::string::npos, message.find("seq 7: AllReduce, count " + std::to_string(1 + r.rank))) << message;
   }
 }

@@ -17,20 +17,21 @@ LIMIT = 300
 AFTER_FAILURE = 5
 
 
-def _run(call, folder, environment):
+def _run(call, folder, environment, path=None):
     """In variables, {folder} is one that all ranks have (REPRISE_TEST_FOLDER), which goes afterwards."""
     environment = {"REPRISE_DEVICES": 1, "REPRISE_TEST_FOLDER": folder, **environment}
     variables = {name: str(value).format(folder=folder) for name, value in environment.items()}
-    return run_script(f"import ranks; ranks.{call}", **variables)
+    return run_script(f"import ranks, sys; sys.path += {[path] if path else []!r}; ranks.{call}", **variables)
 
 
-def run_ranks(module, names, size=2, **environment):
+def run_ranks(module, names, size=2, path=None, **environment):
     """Calls the functions of these names, one after the other, in ``size`` ranks with a process group of hccl.
 
-    Returns {name: "" or what went wrong}. The first function that fails on a rank is the last that it calls.
+    ``path``: the folder of the module, if it is not this one. Returns {name: "" or what went wrong}. The first function
+    that fails on a rank is the last that it calls.
     """
     with tempfile.TemporaryDirectory() as folder:
-        done = _run(f"main({module!r}, {list(names)!r}, {size}, {folder!r})", folder, environment)
+        done = _run(f"main({module!r}, {list(names)!r}, {size}, {folder!r})", folder, environment, path)
         results = {}
         for name in names:
             said = []
@@ -132,6 +133,7 @@ def fork(work, size, after_failure=AFTER_FAILURE):
 
 
 def main(module, names, size, folder):
+    importlib.import_module(module)  # once, and not in each rank
     codes = fork(lambda rank: _rank(module, names, rank, size, folder), size)
     sys.exit(0 if codes == [0] * size else f"exit codes of ranks: {codes}")
 

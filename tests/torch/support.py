@@ -101,11 +101,12 @@ class _Forked:
 
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+# Scripts may import the test files; they may run in another folder than the tests began in.
+_PATH = os.pathsep.join([*map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))), _HERE])
 
 
 def _variables(**changed):
-    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), _HERE)))  # scripts may import the test files
-    variables = dict(os.environ, PYTHONFAULTHANDLER="1", PYTHONPATH=path)
+    variables = dict(os.environ, PYTHONFAULTHANDLER="1", PYTHONPATH=_PATH)
     for name, value in changed.items():
         if value is None:
             variables.pop(name, None)

@@ -2,6 +2,7 @@
 """What two ranks of hccl compute in compiled functions, beside what they compute eagerly; test_collectives.py runs them."""
 import ctypes
 import glob
+import json
 import logging
 import os
 import tempfile
@@ -12,7 +13,7 @@ import torch
 import torch.distributed as dist
 import torch_npu  # noqa: F401
 import torchair
-from support_ge import compiled, equal
+from support_ge import compiled, equal, graphs_of
 
 npu = torch.device("npu")
 
@@ -173,6 +174,21 @@ def hg_005_006_ta_203_205_patch(rank, size):
             setattr(dist, name, original)
 
 
+def hg_006_async_op_is_refused(rank, size):
+    for call in (dist.all_reduce, dist.broadcast):
+
+        def later(x, call=call):
+            y = x * 2
+            work = call(y, async_op=True) if call is dist.all_reduce else call(y, 0, async_op=True)
+            work.wait()
+            return y
+
+        with pytest.raises(Exception, match="async_op"):
+            compiled(later)(tensor(rank, 2))
+        torch._dynamo.reset()
+    equal(torch.compile(later, backend=torchair.get_npu_backend(), dynamic=False)(tensor(rank, 2)), tensor(0, 2) * 2, bound=0)
+
+
 def hg_007_wait_is_the_order_of_the_stream(rank, size):
     def function(x):
         y = dist._functional_collectives.all_reduce(x, "sum", dist.group.WORLD)
@@ -218,6 +234,24 @@ def hg_009_ta_204_pairs(rank, size):
         warnings.simplefilter("always")
         same(function, tensor(rank, 4))
     assert any("StableRDFS" in str(each.message) for each in caught)
+    torch._dynamo.reset()
+    made, _ = graphs_of(function, tensor(rank, 4))
+    assert made[0].program.last_options[0]["ge.topoSortingMode"] == "3"
+
+    def alone(x):
+        if rank == 0:
+            dist.send(x * 2, 1)
+            return x + 1
+        y = torch.empty_like(x)
+        dist.recv(y, 0)
+        return y + 1
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        made, result = graphs_of(alone, tensor(0, 4))
+    assert not any("StableRDFS" in str(each.message) for each in caught)
+    assert made[0].program.last_options[0]["ge.topoSortingMode"] == "1"
+    equal(result, tensor(0, 4) * (1 if rank == 0 else 2) + 1, bound=0)
 
 
 def hg_011_even_parts(rank, size):
@@ -349,3 +383,162 @@ def hg_010_ta_203_uneven(rank, size):
     with pytest.raises(Exception):
         compiled(wrong)(tensor(rank, 4, 2))
         torch.npu.synchronize()
+
+
+def ta_206_only_used_groups_are_initialised(rank, size):
+    used, other = dist.new_group([0, 1]), dist.new_group([0, 1])
+
+    def function(x):
+        y = x * 2
+        dist.all_reduce(y, group=used)
+        if x.shape[0] > 100:
+            dist.all_reduce(y, group=other)
+        empty = x.new_empty(0)
+        dist.all_reduce(empty, group=other)  # of nothing: no operator is made of it
+        return y
+
+    made, result = graphs_of(function, tensor(rank, 4))
+    equal(result, tensor(0, 4) * 2 + tensor(1, 4) * 2, bound=0)
+    names = [group._get_backend(npu).get_hccl_comm_name(rank, init_comm=False) for group in (used, other)]
+    assert names[0] and not names[1], names
+    tag = dist.distributed_c10d._get_group_tag(used)
+    assert {name: record[:2] for name, record in made[0].graph.groups.items()} == {names[0]: (tag, [0, 1])}
+
+    # Operators of users that name a communicator which is there (they do not create any) are recorded, too.
+    torch.library.define("collective_checks::fused", "(Tensor x, str hcom) -> Tensor")
+    torch.library.impl("collective_checks::fused", "CompositeExplicitAutograd", lambda x, hcom: x + x)
+    torch.library.register_fake("collective_checks::fused", lambda x, hcom: torch.empty_like(x))
+
+    @torchair.register_fx_node_ge_converter(torch.ops.collective_checks.fused.default)
+    def convert(x, hcom, *, meta_outputs):
+        attr = torchair.ge.attr
+        return torchair.ge.custom_op("HcomAllReduce", inputs={"x": x}, outputs=["y"],
+                                     attrs={"reduction": attr.Str("sum"), "group": attr.Str(hcom)})
+
+    name = group_name()
+    made, result = graphs_of(lambda x: torch.ops.collective_checks.fused(x, name), tensor(0, 4))
+    equal(result, tensor(0, 4) * 2, bound=0)
+    assert list(made[0].graph.groups) == [name]
+
+
+GROUP = None  # of the methods below
+
+
+class Layers(torch.nn.Module):
+    def step(self, x):
+        y = x * 2
+        dist.all_reduce(y, group=GROUP)
+        return y + x
+
+    def gathered(self, x):
+        parts = [x.new_empty(rows, 2) for rows in (1, 2)]
+        dist.all_gather(parts, x[: 1 + dist.get_rank()] * 1, group=GROUP)
+        return torch.cat(parts)
+
+
+def hg_013_ta_191_cached_code_finds_groups_by_ranks_and_tag(rank, size):
+    global GROUP
+    from torchair.inference import cache_compile, readable_cache
+
+    capture = torchair.CompilerConfig()
+    capture.mode = "npugraph_ex"
+    model, x = Layers(), tensor(rank, 2, 2)
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        ways = [("step", {}), ("step", {"config": capture}), ("gathered", {}), ("gathered", {"config": capture})]
+
+        def made(places):
+            torch._dynamo.reset()
+            return [cache_compile(getattr(model, name), cache_dir=folder, **given) for name, given in (ways[i] for i in places)]
+
+        GROUP = dist.new_group([0, 1])
+        steps = made(range(4))
+        expected = [model.step(x.clone()), model.step(x.clone()), model.gathered(x), model.gathered(x)]
+        for step, right in zip(steps, expected):
+            equal(step(x.clone()), right, bound=0)
+        first, first_name = group_name(GROUP), GROUP.group_name
+        text = readable_cache(steps[0].path, print_output=False)
+        assert "tag=ptd:" in text and ";rank_list=0,1" in text and f"{first}" not in text.partition("process_groups = ")[0]
+        dist.destroy_process_group(GROUP)
+
+        # The next group of these ranks has another name and, since the program gives none, another tag.
+        unused, GROUP = dist.new_group([rank], use_local_synchronization=True), dist.new_group([0, 1])
+        for step, right in zip(made(range(4)), expected):
+            assert step.run is not None
+            equal(step(x.clone()), right, bound=0)
+            equal(step(x.clone()), right, bound=0)
+        assert group_name(GROUP) != first and GROUP.group_name != first_name
+        assert unused._get_backend(npu).get_hccl_comm_name(0, init_comm=False) == ""
+        dist.destroy_process_group(GROUP)
+
+        for step in made(range(2)):
+            with pytest.raises(AssertionError, match=r"tag=ptd:\d+;rank_list=0,1, which this process does not have"):
+                step(x.clone())
+            assert os.path.exists(step.path)
+    dist.destroy_process_group(unused)
+
+
+def ta_190_191_what_the_engine_keeps_names_communicators(rank, size):
+    global GROUP
+    from torchair.inference import cache_compile
+
+    model, x = Layers(), tensor(rank, 2, 2)
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        names = []
+        for turn in range(3):
+            torch._dynamo.reset()
+            GROUP = dist.new_group([0, 1])
+            step = cache_compile(model.step, cache_dir=folder, ge_cache=True)
+            assert (step.run is not None) is (turn > 0)
+            if turn == 2:
+                group_name(GROUP)  # has a name before
+                with pytest.raises(AssertionError, match="name communicators"):
+                    step(x.clone())
+            else:
+                equal(step(x.clone()), model.step(x.clone()), bound=0)
+            names.append(group_name(GROUP))
+            dist.destroy_process_group(GROUP)
+        assert names[0] == names[1] != names[2]
+
+
+def ta_200_files_for_the_offline_compiler(rank, size):
+    config = torchair.CompilerConfig()
+    config.export.experimental.auto_atc_config_generated = True
+    group = dist.new_group([0, 1])
+
+    def function(x):
+        y = x * 2
+        dist.all_reduce(y, group=group)
+        return y
+
+    with tempfile.TemporaryDirectory() as folder:
+        torchair.dynamo_export(tensor(rank, 4), model=function, export_path=folder, export_name="sums", config=config)
+        assert os.path.exists(os.path.join(folder, f"sums{rank}.air"))
+        with open(os.path.join(folder, f"rank_{rank}", "dynamo.pbtxt")) as file:
+            assert group_name(group) in file.read()
+        files = {name for name in os.listdir(folder) if name.endswith(".json")}
+        if rank > 0:
+            assert not files
+            return
+        assert files == {"model_relation_config.json", "numa_config.json"}
+        with open(os.path.join(folder, "model_relation_config.json")) as file:
+            relation = json.load(file)
+    assert relation["comm_group"] == [{"group_name": group_name(group), "group_rank_list": "[0, 1]"}]
+    assert [each["deploy_device_id_list"] for each in relation["deploy_config"]] == ["0:0:0", "0:0:1"]
+    assert [each["rank_id"] for each in relation["rank_table"]] == [0, 1]
+    assert [each["model_instance_id"] for each in relation["model_name_to_instance_id"]] == [0, 1]
+
+
+def hg_015_groups_without_devices(rank, size):
+    group = dist.new_group([0, 1], backend="gloo")
+
+    def function(x):
+        y = x * 2
+        dist.all_reduce(y, group=group)
+        return y + 1
+
+    with tempfile.TemporaryDirectory() as folder:
+        torchair.dynamo_export(torch.ones(4), model=function, export_path=folder)
+        with open(os.path.join(folder, f"rank_{rank}", "dynamo.pbtxt")) as file:
+            text = file.read()
+    tag = dist.distributed_c10d._get_group_tag(group)
+    assert text.count('type: "HcomAllReduce"') == 1 and f"tag={tag};rank_list=0,1" in text

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torchair
+from support_ge import compiled, equal
 from torchair._ge_concrete_graph import dtypes, ge_ir_pb2, graph_pass
 from torchair._ge_concrete_graph import ge_apis as ge
 from torchair._ge_concrete_graph.dtypes import DataType
@@ -346,3 +347,13 @@ def test_TA_122_operators_are_known_before_the_engine():
     assert status == "SUCCESS" and [name for name, _ in inputs] == ["x1", "x2"] and attributes == []
     assert _torchair.get_registered_ir_def("NoSuch")[0] != "SUCCESS"
     assert _torchair.check_cann_compat("Add") == "" and "NoSuch" in _torchair.check_cann_compat("NoSuch")
+
+
+def test_TA_125_formats_of_weights():
+    x = torch.randint(-128, 128, (128, 128), dtype=torch.int8).npu()
+    packed = torchair.npu_format_cast_via_cpu(x, 29)
+    assert packed.shape == x.shape and packed.dtype == torch.int8
+    equal(compiled(lambda x: x.to(torch.int32) * 2)(packed), x.to(torch.int32) * 2)
+    for wrong, number in ((x, 2), (x, 4), (x.to(torch.int16), 29), (x[0], 29), (x[:, :0], 29)):
+        with pytest.raises(RuntimeError, match="npu_format_cast_via_cpu"):
+            torchair.npu_format_cast_via_cpu(wrong, number)

@@ -486,3 +486,34 @@ def test_TA_167_patterns_of_the_program():
     assert aten.sub.Tensor in targets(gm)
 
 
+
+
+def test_constants_of_the_host_are_placed_ahead_of_the_capture():
+    def function(x):
+        number = torch.tensor(3, device=x.device)
+        row = torch.tensor([1.0, 2.0, 4.0]).to(x.device)
+        row += 1  # a copy for each call
+        return x * number + row + torch.tensor(0.5, device="npu")
+
+    made = compiled(function)
+    for _ in range(3):
+        x = torch.randn(4, 3, device="npu")
+        assert torch.equal(made(x), function(x))
+
+
+def test_inputs_of_the_host_are_placed_for_each_call():
+    def function(x, count):
+        return x[:, :2] + count.to(x.device, torch.float32) * 2, count.to(x.device, torch.float32) + 1
+
+    made = compiled(function)
+    x = torch.randn(4, 3, device="npu")
+    for value in (1, 5, 2):
+        count = torch.tensor(value)
+        for got, wanted in zip(made(x, count), function(x, count)):
+            assert torch.equal(got, wanted)
+
+    def used_on_the_host(x, count):
+        return x + (count * 2).to(x.device)
+
+    with pytest.raises(RuntimeError, match="while the current stream is capturing"):  # computed on the host, and then copied
+        compiled(used_on_the_host)(x, torch.tensor(1))

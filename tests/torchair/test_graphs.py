@@ -8,6 +8,10 @@ import torch.nn.functional as F
 import torchair
 from support_ge import check, cloned, compiled, config_of, equal, graphs_of, numbers, tokens, types
 from torch import nn
+from torchair._ge_concrete_graph import graph_pass
+from torchair._ge_concrete_graph.dtypes import DataType, to_proto
+from torchair._ge_concrete_graph.graph import GeGraph, set_shape
+from torchair.ge import attr
 
 
 class Block(nn.Module):
@@ -114,6 +118,22 @@ def test_TA_033_034_frozen_parameters():
         torch._dynamo.reset()
 
 
+def test_TA_035_static_tensors_have_no_open_sizes():
+    x = numbers(3, 4)
+    torch._dynamo.mark_static_address(x, guard=True)
+    made, result = graphs_of(lambda x: x * 2, x)
+    equal(result, x * 2)
+    assert [entry.flag for entry in made[0].program.inputs] == ["STATIC_TENSOR"]
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="static shape") as failure:
+        compiled(lambda x: x * 2, dynamic=True)(x)
+    assert isinstance(failure.value.inner_exception, AssertionError)
+    # One that may lie elsewhere next time is no static tensor.
+    y = numbers(3, 4)
+    torch._dynamo.mark_static_address(y)
+    equal(compiled(lambda x: x * 2, dynamic=True)(y), y * 2)
+
+
 # ---- Results ----
 
 
@@ -154,9 +174,38 @@ def test_TA_042_043_049_new_memory_and_sizes():
     equal(result, kept)
 
 
-def test_TA_046_047_results_that_differ():
-    from torchair._ge_concrete_graph.graph import set_shape
+def test_TA_047_types_that_bytes_carry():
+    """Floats of 8 bits that PyTorch has no name for are bytes for it, and nothing else. No operator here makes FLOAT4_E1M2."""
+    x = torch.tensor([1.0, -2.0, 0.5, 3.0]).npu()
+    graphs_of(lambda x: x + 1, x)  # the engine begins
 
+    def program(type_for_torch, special=DataType.DT_HIFLOAT8):
+        with GeGraph("carried") as graph:
+            data = graph.data("x", DataType.DT_FLOAT, [4], index=0)
+            y = torchair.ge.custom_op("Cast", inputs={"x": data}, outputs=["y"], attrs={"dst_type": attr.Int(int(special))})
+            y.desc.dtype = to_proto(special)
+            graph.outputs.append(y)
+        graph_pass.add_net_output(graph)
+        set_shape(graph.nodes["NetOutput"].input_desc[0], [4])
+        graph_pass.run(graph)
+        graph_pass.set_attributes(graph, 1)
+        graph.attr["_output_dtypes"].list.i[:] = [int(type_for_torch)]
+        made = torchair.core._backend.TorchNpuGraph("carried")
+        made.load(graph)
+        return made
+
+    carried = program(DataType.DT_UINT8)
+    with pytest.warns(UserWarning, match="output 0 is of type 34 in the engine, and uint8 for PyTorch"):
+        carried.compile()
+    (result,) = carried.run([x])
+    assert result.dtype == torch.uint8 and result.cpu()[0] == 8 and (result.cpu() > 127).tolist() == (x.cpu() < 0).tolist()
+    with pytest.raises(RuntimeError, match=r"the type 34 of GE output 0 is not equal to FX net output\(s\) type 1"):
+        program(DataType.DT_FLOAT16).compile()
+    with pytest.raises(RuntimeError, match="Cast: y is type 41, which no operator writes"):
+        program(DataType.DT_UINT8, DataType.DT_FLOAT4_E1M2).compile()
+
+
+def test_TA_046_results_that_differ():
     made, _ = graphs_of(lambda x: x + 1, numbers(3))
     graph = made[0].program
     set_shape(made[0].graph.nodes["NetOutput"].input_desc[0], [4])
@@ -199,6 +248,7 @@ def test_TA_053_054_055_056_059_inputs_that_are_written():
     assert step(x) is x
     for make in (lambda: numbers(4, 3).t(), lambda: numbers(6, 4)[::2]):
         check(g, make())
+        check(g, make().cpu())
 
 
 @pytest.mark.parametrize("options", [{}, {"enable_ref_data": True}, {"keep_inference_input_mutations": False}], ids=str)
@@ -221,6 +271,26 @@ def test_TA_057_buffers(options):
             x = numbers(6, 4)
             equal(step(x), models[0](x))
             equal(dict(models[1].named_buffers()), dict(models[0].named_buffers()))
+
+
+def test_TA_060_outputs_where_inputs_are():
+    def f(x, y):
+        x.mul_(2)
+        return x + y
+
+    made, _ = graphs_of(f, numbers(3, 4), numbers(3, 4), dynamic=True)
+    program = made[0].program
+    assert not program.engine_graph.is_static and program.last_options[0]["ge.exec.outputReuseInputMemIndexes"]
+    for rows in (2, 5):
+        x, y = numbers(rows, 4), numbers(rows, 4)
+        expected = x * 2, x * 2 + y
+        inputs = [x, y] if program.inputs[0].value < program.inputs[1].value else [y, x]
+        results = program.engine_graph.run(list(inputs))  # no output is assigned
+        for place, source in program.bound.items():
+            assert results[place].data_ptr() == inputs[source].data_ptr() and inputs[source] is x
+        others = [each for i, each in enumerate(results) if i not in program.bound]
+        assert others[0].data_ptr() not in (x.data_ptr(), y.data_ptr())
+        equal((x, others[0]), expected)
 
 
 # ---- Building ----

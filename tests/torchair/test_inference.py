@@ -18,6 +18,16 @@ from torchair._ge_concrete_graph import registry
 from torchair.inference import cache_compile, readable_cache, set_dim_gears
 
 
+class Totals(nn.Module):
+    """Writes its arguments."""
+
+    def add(self, x, total, other=None):
+        total.add_(x)
+        if other is not None:
+            other.mul_(3)
+        return total * 2
+
+
 class Model(nn.Module):
     def __init__(self, scale=1.0):
         super().__init__()
@@ -89,6 +99,28 @@ def test_TA_180_181_182_183_184_185_files(tmp_path, monkeypatch):
         pickle.dump(os.system, file)
     with pytest.warns(UserWarning, match="Clear broken cache"):
         cache_compile(second.forward_step, cache_dir=str(tmp_path))
+
+
+@pytest.mark.parametrize("devices", ["npu npu", "cpu cpu", "npu npu cpu"])
+def test_TA_058_cached_code_writes_its_inputs(tmp_path, devices):
+    model, places = Totals(), devices.split()
+
+    def checked(step, rows):
+        x, total, *rest = [torch.randn(rows, 3).to(place) for place in places]
+        expected = [total + x, *(each * 3 for each in rest)]
+        equal(step(x, total, *rest), expected[0] * 2)
+        equal([total, *rest], expected)
+
+    step = cache_compile(model.add, cache_dir=str(tmp_path))
+    with torch.no_grad():
+        for rows in (2, 5):
+            checked(step, rows)
+        assert ("ge.exec.outputReuseInputMemIndexes" in readable_cache(step.path, print_output=False)) is ("cpu" not in places)
+        torch._dynamo.reset()
+        again = cache_compile(model.add, cache_dir=str(tmp_path))
+        assert again.run is not None
+        for rows in (4, 3):
+            checked(again, rows)
 
 
 def test_TA_183_compiled_twice(tmp_path):
@@ -332,11 +364,9 @@ def test_TA_201_exported_programs():
     assert "Relu" not in [op.type for op in found.proto.op]
 
 
-def test_joint_graphs_are_refused_and_passes_said():
+def test_joint_graphs_are_refused():
     with pytest.raises(NotImplementedError, match="aot_config_enable_joint_graph.*leave it False"):
         torchair.get_npu_backend(compiler_config=config_of(aot_config_enable_joint_graph=True))
-    with pytest.warns(UserWarning, match="npu_fx_pass has no effect"):
-        torchair.get_npu_backend(compiler_config=config_of(npu_fx_pass=True))
 
 
 _ = graphs_of, warnings

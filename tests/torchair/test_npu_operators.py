@@ -28,6 +28,7 @@ REFUSED = {
     "dynamic_quant_tensor-bfloat16": "quant_mode is 'pertensor'",
     "fused_infer-float32": _TYPE,
     "fused_infer_v2-float16": _TYPE,
+    "fusion-float32": _TYPE,
     "interleave_rope-bfloat16": _TYPE,
     "interleave_rope-float32": _TYPE,
     "mla_prolog_functional-float32": _TYPE,

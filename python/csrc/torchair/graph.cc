@@ -49,6 +49,23 @@ std::vector<bool> Flags(const Options& options, const char* key, size_t inputs) 
   return flags;
 }
 
+// "input,output|…": which input each of these outputs is. What the engine cannot read, it refuses itself.
+std::map<size_t, size_t> SharedMemory(const Options& options, size_t inputs) {
+  std::map<size_t, size_t> shared;
+  const auto found = options.find("ge.exec.outputReuseInputMemIndexes");
+  if (found == options.end()) return shared;
+  std::istringstream text(found->second);
+  std::string pair;
+  while (std::getline(text, pair, '|')) {
+    std::istringstream numbers(pair);
+    size_t input = 0;
+    size_t output = 0;
+    char comma = 0;
+    if (numbers >> input >> comma >> output && input < inputs) shared[output] = input;
+  }
+  return shared;
+}
+
 bool IsCarriedByBytes(ge::DataType type) { return type == ge::DT_HIFLOAT8 || type == ge::DT_FLOAT4_E1M2; }
 
 void Describe(const at::Tensor& tensor, gert::TensorPlacement placement, gert::Tensor& own) {
@@ -95,6 +112,7 @@ void NpuGraph::Load(const std::string& model, Options options, std::vector<int64
   refreshable_ = options["ge.featureBaseRefreshable"] == "1";
   frozen_ = Flags(options, "frozenInput", placements.size());
   weights_ = Flags(options, "weightInput", placements.size());
+  shared_ = SharedMemory(options, placements.size());
   has_gears_ = options.count("ge.dynamicDims") > 0 && options.count("ge.inputShape") > 0 &&
                options.count("ge.dynamicNodeType") > 0;
   placements_ = std::move(placements);
@@ -331,8 +349,13 @@ std::vector<at::Tensor> NpuGraph::Run(std::vector<at::Tensor>& inputs, const std
   for (size_t i = 0; i < outputs.size(); ++i) {
     gert::Tensor& own = engine_outputs_[i];
     own.SetDataType(types_[i]);
+    const auto shared = shared_.find(i);
     if (i < assigned.size() && assigned[i].defined()) {
       outputs[i] = assigned[i];
+    } else if (shared != shared_.end() && !inputs[shared->second].is_cpu()) {
+      outputs[i] = inputs[shared->second];
+    }
+    if (outputs[i].defined()) {
       if (outputs[i].is_cpu()) {
         to_host.emplace_back(i, outputs[i]);
         outputs[i] = at::empty(outputs[i].sizes(), options.dtype(outputs[i].scalar_type()));

@@ -8,6 +8,7 @@
 #include <ge/ge_api.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,6 +67,7 @@ class NpuGraph {
   std::vector<int64_t> placements_;
   std::vector<ge::DataType> types_;
   std::vector<bool> frozen_;
+  std::map<size_t, size_t> shared_;                  // outputs that lie where an input does: to its place
   std::vector<bool> weights_;                        // see the engine's reprise.checkedInputIndexes
   std::vector<std::vector<int64_t>> input_shapes_;   // hints
   std::vector<std::vector<int64_t>> output_shapes_;  // hints; of static graphs those that the engine says

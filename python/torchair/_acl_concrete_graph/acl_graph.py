@@ -43,6 +43,7 @@ class AclGraphCacheInfo:
     user_stream_label: typing.List[str] = dataclasses.field(default_factory=list)
     user_stream_info: typing.Dict[str, typing.Tuple] = dataclasses.field(default_factory=dict)
     userinput_ref_with_output: typing.Dict[int, int] = dataclasses.field(default_factory=dict)
+    placed_inputs: typing.Dict[int, typing.Tuple[str, str]] = dataclasses.field(default_factory=dict)  # from the host to the device
 
 
 def check_pool(pool):
@@ -150,6 +151,10 @@ class AclGraph:
         return self._enter(args)
 
     def _enter(self, args):
+        if self._info.placed_inputs:
+            args = list(args)
+            for index, (device, dtype) in self._info.placed_inputs.items():
+                args[index] = args[index].to(device=device, dtype=getattr(torch, dtype))
         if self._is_eager:
             return self._run_eagerly(args)
         with self._lock:

@@ -7,6 +7,7 @@ import math
 import operator
 
 import torch
+from torchair import _hcom
 from torchair._acl_concrete_graph import updatable
 from torchair._acl_concrete_graph.multi_stream import _stream_ids
 from torchair._fx_passes.labels import STREAM_LABEL, is_scope_enter, is_scope_exit, scope_attributes, stream_labels
@@ -24,6 +25,7 @@ import torch_npu
 import torchair
 from torch import device, inf, nan
 from torch._dynamo.testing import rand_strided
+from torchair import _hcom
 from torchair._acl_concrete_graph import updatable
 from torchair._acl_concrete_graph.acl_graph import AclGraph, AclGraphCacheInfo
 from torchair.ops import _tables as tables
@@ -70,6 +72,8 @@ def text_of(value):
     """Source for an argument."""
     if isinstance(value, torch.fx.Node):
         return value.name
+    if isinstance(value, _Text):
+        return value.text
     if value is None or value is Ellipsis or isinstance(value, (bool, int, str, torch.dtype, torch.layout)):
         if isinstance(value, int) and not isinstance(value, bool):
             return repr(int(value))
@@ -98,6 +102,29 @@ def text_of(value):
 def _call(function, args, kwargs):
     given = [text_of(value) for value in args] + [f"{name}={text_of(value)}" for name, value in kwargs.items()]
     return f"{function}({', '.join(given)})"
+
+
+class _Text:
+    """An argument that is source already."""
+
+    def __init__(self, text):
+        self.text = text
+
+
+def _with_groups(node):
+    """Arguments and keyword arguments. Names of process groups are those of this process: what finds them is written."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "_c10d_functional":
+        return node.args, node.kwargs
+    names = [each.name for each in target._schema.arguments]
+
+    def taken(name, value):
+        if name != "group_name" or not isinstance(value, str):
+            return value
+        group = torch.distributed.distributed_c10d._resolve_process_group(value)
+        return _Text(f"_hcom.recorded_name{text_of(_hcom.record_of(group))}".replace(", )", ")"))
+
+    return [taken(*pair) for pair in zip(names, node.args)], {name: taken(name, value) for name, value in node.kwargs.items()}
 
 
 def _has_no_name(node):
@@ -182,7 +209,7 @@ class _Writer:
         if CURRENT in [each for each in args if isinstance(each, str)]:
             call = f"{function}({', '.join(self._stream_texts(args))})"
         else:
-            call = _call(function, args, node.kwargs)
+            call = _call(function, *_with_groups(node))
         self.line(f"{node.name} = {call}")
 
     @staticmethod

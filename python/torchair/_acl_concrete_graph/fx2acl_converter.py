@@ -16,6 +16,7 @@ from torchair._acl_concrete_graph import (
 )
 from torchair._acl_concrete_graph.acl_graph import AclGraph, AclGraphCacheInfo, check_pool
 from torchair._fx_passes.runner import PassRunner
+from torchair._fx_passes.simple import place_constants, place_inputs
 from torchair.core._concrete_graph import ConcreteGraph
 from torchair.core.utils import logger
 from torchair.ops import _air  # noqa: F401  torch.ops.air
@@ -96,6 +97,7 @@ class AclConcreteGraph(ConcreteGraph):
         self._info = None
         self._gm = None
         self._rules = {}
+        self._placed = {}  # inputs of the host that are handed over on the device
         self._parameters = ()
         self.source = None
         self.acl_graph = None
@@ -119,6 +121,8 @@ class AclConcreteGraph(ConcreteGraph):
         folder = self.config.dump_config.dump_path.value
         if tensor_dump.is_wanted(self.config, "original"):
             runner.run("dump_original_tensors", tensor_dump.insert_saves, self.name, folder)
+        self.changes["constants"] = runner.run("place_constants", place_constants)
+        self._placed = runner.run("place_inputs", place_inputs)
         options = self.config.debug.aclgraph
         if options.remove_cat_ops:
             self.changes["cat"] = runner.run("remove_cat_ops", cat_elimination.remove_cat_ops)
@@ -176,6 +180,7 @@ class AclConcreteGraph(ConcreteGraph):
             user_stream_label=multi_stream.labels_of(gm),
             user_stream_info=multi_stream.streams_of(gm),
             userinput_ref_with_output=_aliases(gm),
+            placed_inputs=self._placed,
         )
 
     # ---- Code ----

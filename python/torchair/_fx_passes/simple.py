@@ -3,6 +3,8 @@
 import operator
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
 from torchair.core.utils import logger
 
 aten = torch.ops.aten
@@ -88,6 +90,71 @@ def recover_view_inplace(gm, kind):
             if not view.users:
                 graph.erase_node(view)
     logger.info("In fx_graph, find %s matched patterns for view inplace optimization", found)
+
+
+_SAME_VALUE = (aten.lift_fresh_copy.default, aten.lift_fresh.default, aten.alias.default, aten.clone.default, aten.detach.default)
+
+
+def place_constants(gm):
+    """Copies of constants of the host to the device (``torch.tensor(0, device="npu")``) are made once, ahead of the capture, which
+    could not record them; the graph copies what lies on the device. Gives how many there were."""
+    graph = gm.graph
+    count = 0
+    for node in list(graph.find_nodes(op="call_function", target=aten._to_copy.default)):
+        source = node.args[0]
+        while isinstance(source, torch.fx.Node) and source.target in _SAME_VALUE:
+            source = source.args[0]
+        if not isinstance(source, torch.fx.Node) or source.op != "get_attr" or _is_written(source) or _is_written(node.args[0]):
+            continue
+        value = getattr(gm, source.target, None) if isinstance(source.target, str) and "." not in source.target else None
+        device = node.kwargs.get("device")
+        if not isinstance(value, torch.Tensor) or value.device.type != "cpu" or device is None or device.type != "npu":
+            continue
+        with unset_fake_temporarily():
+            placed = aten._to_copy.default(value, **{**node.kwargs, "non_blocking": False})
+            torch.npu.current_stream(placed.device).synchronize()  # any stream may read it
+        name = f"_placed_constant{count}"
+        while hasattr(gm, name):
+            name += "_"
+        gm.register_buffer(name, placed, persistent=False)
+        with graph.inserting_before(node):
+            constant = graph.get_attr(name)
+            copy = graph.call_function(aten.clone.default, (constant,))
+        constant.meta["val"] = copy.meta["val"] = node.meta.get("val")
+        copy.meta.update(node.meta)
+        node.replace_all_uses_with(copy)
+        graph.erase_node(node)
+        count += 1
+    if count:
+        graph.eliminate_dead_code()
+        gm.recompile()
+    return count
+
+
+def place_inputs(gm):
+    """Inputs of the host that the graph uses by nothing but one copy to the device are inputs of the device: whoever calls it
+    makes the copy, which a capture could not record. Gives {place among the inputs: (device, type)}, as texts."""
+    placed = {}
+    for index, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+        value = node.meta.get("val")
+        users = list(node.users)
+        if not isinstance(value, torch.Tensor) or value.device.type != "cpu" or not users:
+            continue
+        first = users[0]
+        is_placed = all(
+            user.target is aten._to_copy.default and len(user.args) == 1 and user.kwargs == first.kwargs for user in users
+        )
+        device = first.kwargs.get("device") if is_placed else None
+        if device is None or device.type != "npu" or first.kwargs.get("memory_format") is not None or any(map(_is_written, users)):
+            continue
+        placed[index] = (str(device), str(first.meta["val"].dtype).removeprefix("torch."))
+        for user in users:
+            user.replace_all_uses_with(node)
+            gm.graph.erase_node(user)
+        node.meta["val"] = first.meta["val"]
+    if placed:
+        gm.recompile()
+    return placed
 
 
 def _is_view(node):

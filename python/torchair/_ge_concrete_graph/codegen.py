@@ -2,6 +2,7 @@
 """Compiled graphs as Python programs, which another process can run without compiling the FX graph again."""
 import torch
 
+from torchair import _hcom
 from torchair._ge_concrete_graph.graph import is_symbolic
 from torchair.core.utils import logger
 
@@ -32,14 +33,17 @@ def program_text(program, extra_options, caches):
     local, glob = program.last_options
     if extra_options:
         local = {**local, **extra_options, "ge.graph_key": program.graph.name}
+    groups = program.graph.groups if caches else {}
     lines = [
         "import math",
         "import torch",
         "from torch._C._dynamo.guards import assert_size_stride",
+        *(["from torchair import _hcom"] if groups else []),
         "from torchair._ge_concrete_graph.graph import GeGraph",
         "from torchair.core._backend import TorchNpuGraph, initialize_graph_engine",
         "",
-        f"serialized_graph = {program.graph.SerializeToString()!r}",
+        f"serialized_graph = {_serialized(program.graph, groups)!r}",
+        *([f"process_groups = {({_hcom.stand_in(*record): (*record, name) for name, record in groups.items()})!r}"] if groups else []),
         f"global_compile_options = {glob!r}",
         f"local_compile_options = {local!r}",
         *_CACHE_FOLDER,
@@ -51,6 +55,7 @@ def program_text(program, extra_options, caches):
         "",
         "def _first_run(args):",
         *(f"    {line}" for line in _checks(program)),
+        *([f"    _hcom.resolve(ge_graph, process_groups, {bool(extra_options)})"] if groups else []),
         "    npu_graph.load(ge_graph, local_compile_options)",
         "    npu_graph.compile()",
         "",
@@ -63,6 +68,19 @@ def program_text(program, extra_options, caches):
         *(f"    {line}".replace("= run((", "= npu_graph.run_base((") for line in program.lines),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _serialized(graph, groups):
+    """Communicators have other names in the next process."""
+    if not groups:
+        return graph.SerializeToString()
+    model = type(graph.model)()
+    model.CopyFrom(graph.model)
+    for op in model.graph[0].op:
+        name = op.attr["group"].s.decode() if "group" in op.attr else None
+        if name in groups:
+            op.attr["group"].s = _hcom.stand_in(*groups[name]).encode()
+    return model.SerializeToString(deterministic=True)
 
 
 def _checks(program):

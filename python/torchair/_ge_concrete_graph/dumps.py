@@ -28,10 +28,13 @@ def write(graph, path, kind, fx_code=""):
     if os.path.islink(folder) or os.path.islink(path):
         raise ValueError(f"the dump is not written to {path}: it is a symbolic link")
     os.makedirs(folder, exist_ok=True)
-    text = as_python(graph, fx_code) if kind == "py" else text_format.MessageToString(graph.proto, as_utf8=False)
     with open(path, "w") as file:
-        file.write(text)
+        file.write(as_text(graph, kind, fx_code))
     return path
+
+
+def as_text(graph, kind, fx_code=""):
+    return as_python(graph, fx_code) if kind == "py" else text_format.MessageToString(graph.proto, as_utf8=False)
 
 
 def _value(attr):

@@ -254,7 +254,7 @@ class GeConcreteGraph(ConcreteGraph):
 
     def optimize(self):
         graph_pass.add_net_output(self.graph)
-        self.reuse = graph_pass.run(self.graph)
+        self.reuse = graph_pass.run(self.graph, None if self.files is None else lambda name: self._debug_file(f"graph_after_{name}"))
         self.executor = 1 if self._on_device() else 0
         graph_pass.set_attributes(self.graph, self.executor)
         self.program = Program(self)
@@ -271,6 +271,12 @@ class GeConcreteGraph(ConcreteGraph):
 
     def dump(self, stage):
         dumps.dump(self.graph, stage, self.config, self.fx_code)
+        if self.files is not None:
+            self._debug_file(f"{stage}_ge_graph")
+
+    def _debug_file(self, name):
+        kind = self.config.debug.graph_dump.type.raw or "pbtxt"
+        self.files.numbered(f"{name}.{kind}", dumps.as_text(self.graph, kind, self.fx_code))
 
     def runner(self):
         return self.program.runner()

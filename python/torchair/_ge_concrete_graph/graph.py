@@ -166,6 +166,7 @@ class GeGraph:
         self._numbers = {}  # Tensor by text of an expression
         self._packs = {}
         self.ref_data = set()
+        self.groups = {}  # of collectives: (tag, ranks, place) by the name of their communicator; see _hcom.record_of
         self.fx_node = None  # that is converted now
         self.made_for = {}  # node of the FX graph by name of the operator
 

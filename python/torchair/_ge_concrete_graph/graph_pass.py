@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes of a graph of the engine between its conversion and its first run."""
+from torchair import _hcom
 from torchair._ge_concrete_graph import dtypes, ge_ir_pb2, weight_pass
 from torchair._ge_concrete_graph.dtypes import DataType
 from torchair._ge_concrete_graph.graph import Input, Tensor, data_inputs, is_control, node_of, set_shape
@@ -41,18 +42,27 @@ def net_output(graph):
     return graph.nodes.get("NetOutput") or next((op for op in graph.op if op.type == "NetOutput"), None)
 
 
-def run(graph):
-    """All passes in their order. Gives which outputs are inputs that the graph writes: {output: input}."""
-    optimize_sym_pack(graph)
-    drop_unused_data(graph)
-    refs = elide_copies_of_refs(graph)
-    bound = map_assigns(graph)
-    order_effects(graph)
-    order_in_chain(graph, "Cmo")
-    weight_pass.transposes_into_attributes(graph)
-    weight_pass.bitcasts_before_transposes(graph)
-    drop_unused_data(graph, refs)
-    normalize(graph)
+def run(graph, after=None):
+    """All passes in their order; ``after(name)`` is called behind each. Gives which outputs are inputs that the graph writes:
+    {output: input}."""
+
+    def step(function, *args):
+        result = function(graph, *args)
+        if after is not None:
+            after(function.__name__)
+        return result
+
+    step(optimize_sym_pack)
+    step(record_groups)
+    step(drop_unused_data)
+    refs = step(elide_copies_of_refs)
+    bound = step(map_assigns)
+    step(order_effects)
+    step(order_in_chain, "Cmo")
+    step(weight_pass.transposes_into_attributes)
+    step(weight_pass.bitcasts_before_transposes)
+    step(drop_unused_data, refs)
+    step(normalize)
     graph.ref_data = refs
     return bound
 
@@ -80,6 +90,13 @@ def optimize_sym_pack(graph):
             graph.inputs[data.node.name] = Input("pack", [graph.inputs[name].value for name in names], data.node)
         replace_edges(graph, f"{op.name}:0", vectors[key].tensor)
         graph.remove(op)
+
+
+def record_groups(graph):
+    """Which groups have the communicators that operators name."""
+    used = {op.attr["group"].s.decode() for op in graph.op if "group" in op.attr}
+    if used:
+        graph.groups = {name: _hcom.record_of(group) for name, group in _hcom.communicators().items() if name in used}
 
 
 def _next_index(graph):

@@ -97,10 +97,13 @@ class Program:
                 body.append(f"{name} = rng_offsets()")
             names.append(name)
         assigned = "()"
-        if self.bound:
+        on_host = self.compiled.executor == 0  # where results have memory of their own
+        if self.bound and not on_host:
             places = [names[self.bound[i]] if i in self.bound else "None" for i in range(self.output_count)]
             assigned = f"({', '.join(places)},)"
         body.append(f"outs = run((({''.join(name + ', ' for name in names)}), {assigned}, None))")
+        for output, i in sorted(self.bound.items()) if on_host else ():
+            body.append(f"{names[i]}.copy_(outs[{output}])")
         for place, i in copies:
             body.append(f"arg{place}.copy_(in{i})")
         results = ", ".join(self._result(each) for each in self.compiled.results)

@@ -65,13 +65,13 @@ class PhaseFiles:
         self._numbers = itertools.count()
 
     def begin(self, gm):
-        self._numbered("graph.txt", gm.print_readable(print_output=False))
+        self.numbered("graph.txt", gm.print_readable(print_output=False))
 
     def after(self, name, gm):
         """Behind a pass."""
-        self._numbered(f"graph_after_{name}.txt", gm.print_readable(print_output=False))
+        self.numbered(f"graph_after_{name}.txt", gm.print_readable(print_output=False))
 
-    def _numbered(self, name, text):
+    def numbered(self, name, text):
         self.write(f"{next(self._numbers):03}_aot_{self._phase}_{name}", text)
 
     def write(self, name, text):

@@ -186,10 +186,10 @@ bool IsAdmitted(const Pass& pass, const PassOptions& options) {
 }
 
 std::string TextOf(const PassOptions& options) {
-  std::string text = fmt::format("order {}{}{}, scratch {}, shared {}, without", static_cast<int>(options.order),
-                                 options.prefers_memory ? ", memory first" : "",
-                                 options.is_inference ? ", inference" : "", fmt::join(options.scratch_inputs, " "),
-                                 fmt::join(options.shared_inputs, " "));
+  std::string text =
+      fmt::format("order {}{}{}, scratch {}, shared {}, without", static_cast<int>(options.order),
+                  options.prefers_memory ? ", memory first" : "", options.is_inference ? ", inference" : "",
+                  fmt::join(options.scratch_inputs, " "), fmt::join(options.shared_inputs, " "));
   for (const Pass& pass : Passes()) {
     if (!IsAdmitted(pass, options)) text += fmt::format(" {}", pass.name);
   }
