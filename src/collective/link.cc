@@ -29,8 +29,6 @@ constexpr uint64_t kReadAtOnce = 1 << 20;
 // A machine that has not confirmed data for so long is gone.
 constexpr uint32_t kSilenceMs = 20'000;
 
-std::string Why(int error) { return std::generic_category().message(error); }
-
 bool CountsSilence() { return Env(EnvVar::kHcclDfsConfig).find("cluster_heartbeat:off") == std::string::npos; }
 
 void Tune(int fd) {

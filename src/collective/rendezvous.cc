@@ -57,8 +57,6 @@ uint64_t Fnv(uint64_t hash, const std::string& text) {
   return hash;
 }
 
-std::string Why(int error) { return std::generic_category().message(error); }
-
 Status FromService(int code, const char* text) {
   return Error(code, text)
       .Culprit("the ranks of the new communicator")

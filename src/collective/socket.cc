@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 namespace reprise::collective {
 namespace {
@@ -139,5 +140,7 @@ bool ReceiveAll(int fd, void* data, size_t bytes, Clock::time_point deadline) no
   }
   return true;
 }
+
+std::string Why(int error) { return std::generic_category().message(error); }
 
 }  // namespace reprise::collective

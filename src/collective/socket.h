@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "base/futex.h"
 #include "collective/board.h"
@@ -25,6 +26,8 @@ void NoLongerHidden(int fd) noexcept;
 void CloseHidden() noexcept;
 /// After a failed accept: a moment's rest where the process has no descriptors left, as the listener stays ready.
 void WaitForDescriptors(int error) noexcept;
+/// What the system says of an error number.
+std::string Why(int error);
 /// Milliseconds until the deadline, for poll; 0 when it has passed.
 int MillisecondsTo(Clock::time_point deadline) noexcept;
 
