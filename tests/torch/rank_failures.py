@@ -48,10 +48,14 @@ def timeout(rank):
     _tell(f"together {rank}")
     wait_until(lambda: _there(f"together {1 - rank}"))
     if rank == 0:
+        _tell(f"process {os.getpid()}")
         dist.all_reduce(x)  # rank 1 does not call it
         while True:
             time.sleep(1)  # the program has something else to do
     wait_until(lambda: _there("trace_0") and _there("trace_1"))
+    # It uses the store as long as rank 0 may ask it.
+    other = next(int(name.split()[1]) for name in os.listdir(FOLDER) if name.startswith("process "))
+    wait_until(lambda: not os.path.exists(f"/proc/{other}"))
     os._exit(0)
 
 

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -30,7 +31,7 @@ namespace {
 constexpr const char* kSomebodyTimedOut = "hccl dump";
 constexpr const char* kHaveDumped = "hccl dumped";
 
-class MonitorThread {
+class MonitorThread : public std::enable_shared_from_this<MonitorThread> {
  public:
   MonitorThread(c10::intrusive_ptr<c10d::Store> store, int rank, int size)
       : store_(std::move(store)), rank_(rank), size_(size) {}
@@ -84,8 +85,30 @@ class MonitorThread {
     if (!TakesTurn()) return;
     WriteTrace();
     if (!store_) return;
-    store_->set(kSomebodyTimedOut, std::to_string(rank_));
+    // On a thread of its own: a rank that ended in the midst of a write may leave a store that answers nobody.
+    struct Answer {
+      std::mutex mutex;
+      std::condition_variable changed;
+      bool is_there = false;
+    };
+    auto answer = std::make_shared<Answer>();
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms_);
+    std::thread([live = shared_from_this(), answer, end] {
+      live->TellOthers(end);
+      const std::lock_guard lock(answer->mutex);
+      answer->is_there = true;
+      answer->changed.notify_all();
+    }).detach();
+    std::unique_lock lock(answer->mutex);
+    answer->changed.wait_until(lock, end, [&] { return answer->is_there; });
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "[HCCL] other ranks cannot be told to write dumps: %s\n", error.what());
+  }
+
+ private:
+  // Until all have written theirs.
+  void TellOthers(std::chrono::steady_clock::time_point end) noexcept try {
+    store_->set(kSomebodyTimedOut, std::to_string(rank_));
     int64_t have = store_->add(kHaveDumped, 1);
     while (have < size_ && std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -95,7 +118,6 @@ class MonitorThread {
     std::fprintf(stderr, "[HCCL] other ranks cannot be told to write dumps: %s\n", error.what());
   }
 
- private:
   void OpenPipe(const std::string& path) {
     (void)unlink(path.c_str());
     // Also open for writing, so that it does not end when a writer goes.
