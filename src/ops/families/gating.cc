@@ -8,6 +8,7 @@
 #include "ops/computations.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
+#include "ops/spatial.h"
 
 namespace reprise::ops {
 namespace {
@@ -20,16 +21,6 @@ constexpr int64_t kMostChosen = 1024;
 void RunGating(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::ChooseExperts(launch.refs[3], launch.refs[4], launch.refs[0], launch.refs[1], launch.refs[2], range,
                          memory.scratch);
-}
-
-// [row, ..] as [1, row, ..].
-void AddOuterDim(TensorRef& ref) {
-  for (int d = ref.rank++; d > 0; --d) {
-    ref.sizes[d] = ref.sizes[d - 1];
-    ref.strides[d] = ref.strides[d - 1];
-  }
-  ref.sizes[0] = 1;
-  ref.strides[0] = 0;
 }
 
 Status GatingShape(OpCall& call) {
@@ -58,7 +49,7 @@ Status LowerGating(OpCall& call) {
   const Operand* finished = call.Find("finishedOptional");
   call.ReadOptional(launch, finished);
   if (call.inputs[0].rank() == 2) {
-    for (TensorRef& ref : launch.refs) AddOuterDim(ref);
+    for (TensorRef& ref : launch.refs) InsertDims(ref, 0, 1);
   }
   if (call.outputs[0].tensor->count == 0) return {};
   const int64_t columns = call.inputs[0].sizes().back();

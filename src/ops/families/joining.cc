@@ -6,6 +6,7 @@
 #include "ops/lowerings.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
+#include "ops/spatial.h"
 
 namespace reprise::ops {
 namespace {
@@ -116,13 +117,7 @@ Status LowerStack(OpCall& call) {
   call.Write(launch, call.outputs[0]);
   for (const Operand& input : call.inputs) {
     kernels::TensorRef ref = call.RefOf(input);
-    for (int d = ref.rank; d > dim; --d) {
-      ref.sizes[d] = ref.sizes[d - 1];
-      ref.strides[d] = ref.strides[d - 1];
-    }
-    ref.sizes[dim] = 1;
-    ref.strides[dim] = 0;
-    ++ref.rank;
+    InsertDims(ref, dim, 1);
     call.Read(launch, input, ref);
   }
   launch.units = call.outputs[0].tensor->count;

@@ -9,6 +9,7 @@
 #include "ops/lowerings.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
+#include "ops/spatial.h"
 
 namespace reprise::ops {
 namespace {
@@ -32,17 +33,6 @@ void RunAddmm(const Launch& launch, kernels::Range range, const Launch::KernelMe
 
 void RunGer(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   launch.State<kernels::ElementCall>().Run(launch.refs.begin(), range);
-}
-
-// Inserts a dim of size 1.
-void InsertDim(kernels::TensorRef& ref, int at) {
-  for (int d = ref.rank; d > at; --d) {
-    ref.sizes[d] = ref.sizes[d - 1];
-    ref.strides[d] = ref.strides[d - 1];
-  }
-  ref.sizes[at] = 1;
-  ref.strides[at] = 0;
-  ++ref.rank;
 }
 
 Status WrongRank(const OpCall& call, const Operand& operand, int rank) {
@@ -105,12 +95,12 @@ Status CheckMathType(const OpCall& call) {
 // An operand as a batch of matrices: a vector is a row on the left and a column on the right.
 kernels::TensorRef Left(const OpCall& call, const Operand& operand) {
   kernels::TensorRef ref = call.RefOf(operand);
-  if (ref.rank == 1) InsertDim(ref, 0);
+  if (ref.rank == 1) InsertDims(ref, 0, 1);
   return ref;
 }
 kernels::TensorRef Right(const OpCall& call, const Operand& operand) {
   kernels::TensorRef ref = call.RefOf(operand);
-  if (ref.rank == 1) InsertDim(ref, 1);
+  if (ref.rank == 1) InsertDims(ref, 1, 1);
   return ref;
 }
 
@@ -199,10 +189,10 @@ Status LowerProductAndSum(OpCall& call, const Operand& left, const Operand& righ
   const kernels::TensorRef a = Left(call, left);
   const kernels::TensorRef b = Right(call, right);
   kernels::TensorRef out = call.RefOf(call.outputs[0]);
-  if (right.rank() == 1) InsertDim(out, out.rank);
+  if (right.rank() == 1) InsertDims(out, out.rank, 1);
   kernels::TensorRef self = call.RefOf(call.inputs[0]);
-  if (right.rank() == 1) InsertDim(self, self.rank);
-  while (self.rank < out.rank) InsertDim(self, 0);
+  if (right.rank() == 1) InsertDims(self, self.rank, 1);
+  while (self.rank < out.rank) InsertDims(self, 0, 1);
 
   Launch& launch = call.AddLaunch(RunAddmm);
   launch.scalars.push_back(*call.Scalar("alpha"));
@@ -244,8 +234,8 @@ Status LowerMatmul(OpCall& call) {
   const kernels::TensorRef b = Right(call, call.inputs[1]);
   kernels::TensorRef out = call.RefOf(call.outputs[0]);
   const bool is_column = call.inputs[1].rank() == 1;
-  if (call.inputs[0].rank() == 1) InsertDim(out, is_column ? out.rank : out.rank - 1);
-  if (is_column) InsertDim(out, out.rank);
+  if (call.inputs[0].rank() == 1) InsertDims(out, is_column ? out.rank : out.rank - 1, 1);
+  if (is_column) InsertDims(out, out.rank, 1);
 
   Launch& launch = call.AddLaunch(RunMatmul);
   call.Write(launch, call.outputs[0], out);
@@ -314,7 +304,7 @@ Status LowerAddmv(OpCall& call) { return LowerProductAndSum(call, call.Get("mat"
 
 Status LowerGer(OpCall& call) {
   kernels::TensorRef column = call.RefOf(call.inputs[0]);
-  InsertDim(column, 1);
+  InsertDims(column, 1, 1);
   Launch& launch = call.AddLaunch(RunGer);
   launch.state = std::make_shared<kernels::ElementCall>(kernels::kMulFn, call.compute);
   call.Write(launch, call.outputs[0]);
@@ -367,7 +357,7 @@ Status LowerAddbmm(OpCall& call) {
   left.ref = kernels::MakeContiguous(left.ref.data, left.ref.dtype, 2, left_sizes);
   right.ref = kernels::MakeContiguous(right.ref.data, right.ref.dtype, 2, right_sizes);
   kernels::TensorRef self = call.RefOf(call.inputs[0]);
-  while (self.rank < 2) InsertDim(self, 0);
+  while (self.rank < 2) InsertDims(self, 0, 1);
   Launch& launch = call.AddLaunch(RunAddbmm);
   launch.scalars.push_back(*call.Scalar("alpha"));
   launch.scalars.push_back(*call.Scalar("beta"));

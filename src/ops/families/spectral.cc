@@ -7,6 +7,7 @@
 #include "ops/computations.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
+#include "ops/spatial.h"
 
 namespace reprise::ops {
 namespace {
@@ -98,16 +99,6 @@ void RunWindowTransforms(const Launch& launch, kernels::Range range, const Launc
                             range, memory.scratch);
 }
 
-void InsertRow(TensorRef& ref) {
-  for (int d = ref.rank; d > 0; --d) {
-    ref.sizes[d] = ref.sizes[d - 1];
-    ref.strides[d] = ref.strides[d - 1];
-  }
-  ref.sizes[0] = 1;
-  ref.strides[0] = 0;
-  ++ref.rank;
-}
-
 Status LowerWindowTransforms(OpCall& call) {
   const Operand& self = call.Get("self");
   const Operand& out = call.Get("out");
@@ -119,8 +110,8 @@ Status LowerWindowTransforms(OpCall& call) {
   TensorRef x = call.RefOf(self);
   TensorRef y = call.RefOf(out);
   if (self.rank() == 1) {
-    InsertRow(x);
-    InsertRow(y);
+    InsertDims(x, 0, 1);
+    InsertDims(y, 0, 1);
   }
   Launch& launch = call.AddLaunch(RunWindowTransforms);
   call.Write(launch, out, y);

@@ -5,6 +5,7 @@
 #include "ops/computations.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
+#include "ops/spatial.h"
 
 namespace reprise::ops {
 namespace {
@@ -63,18 +64,9 @@ Status LowerUnfold(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(ReadWindow(call, *window));
   kernels::TensorRef self = call.RefOf(call.inputs[0]);
   kernels::TensorRef out = call.RefOf(call.outputs[0]);
-  const auto add_image_dim = [](kernels::TensorRef& ref) {
-    for (int d = ref.rank; d > 0; --d) {
-      ref.sizes[d] = ref.sizes[d - 1];
-      ref.strides[d] = ref.strides[d - 1];
-    }
-    ref.sizes[0] = 1;
-    ref.strides[0] = 0;
-    ++ref.rank;
-  };
   if (self.rank == 3) {
-    add_image_dim(self);
-    add_image_dim(out);
+    InsertDims(self, 0, 1);  // of images
+    InsertDims(out, 0, 1);
   }
   Launch& launch = call.AddLaunch(RunUnfold);
   call.Write(launch, call.outputs[0], out);
