@@ -10,6 +10,7 @@
 #include <array>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -263,6 +264,20 @@ class Call {
     }
     return end;
   }
+  // The result that such blocks make. What lies between them is zero, as in the eager forms.
+  StatusOr<void*> OutputOf(std::span<const uint64_t> counts, std::span<const uint64_t> places) {
+    const uint64_t end = EndOf(counts, places);
+    REPRISE_ASSIGN_OR_RETURN(void* const to, Output(0, WithElements(end), in(0).dtype));
+    if (std::accumulate(counts.begin(), counts.end(), uint64_t{0}) < end) {
+      REPRISE_RETURN_IF_ERROR(
+          runtime::SubmitClosure(call_.stream, "result of a collective operator",
+                                 [to, bytes = call_.outputs[0].bytes](device::RunContext&) -> Status {
+                                   std::memset(to, 0, bytes);
+                                   return {};
+                                 }));
+    }
+    return to;
+  }
   Status CheckFits(const char* what, std::span<const uint64_t> counts, std::span<const uint64_t> places,
                    uint64_t elements) const {
     for (size_t k = 0; k < counts.size(); ++k) {
@@ -345,8 +360,7 @@ class Call {
       return Bad(node_, fmt::format("sends {} elements of {}", own[0], count(0)),
                  "pass the elements of x as send_count");
     }
-    const uint64_t end = EndOf(counts, places);
-    REPRISE_ASSIGN_OR_RETURN(void* const to, Output(0, WithElements(end), in(0).dtype));
+    REPRISE_ASSIGN_OR_RETURN(void* const to, OutputOf(counts, places));
     return Answer("HcclAllGatherV",
                   TheHccl().all_gather_v(in(0).data, own[0], to, counts.data(), places.data(), type, comm(), stream()));
   }
@@ -378,7 +392,7 @@ class Call {
     REPRISE_ASSIGN_OR_RETURN(const std::span<const uint64_t> from, Counts(3, "recv_counts", n));
     REPRISE_ASSIGN_OR_RETURN(const std::vector<uint64_t> from_at, Places(4, "recv_displacements", from));
     REPRISE_RETURN_IF_ERROR(CheckFits("send_data", out, out_at, count(0)));
-    REPRISE_ASSIGN_OR_RETURN(void* const to, Output(0, WithElements(EndOf(from, from_at)), in(0).dtype));
+    REPRISE_ASSIGN_OR_RETURN(void* const to, OutputOf(from, from_at));
     return Answer("HcclAlltoAllV", TheHccl().all_to_all_v(in(0).data, out.data(), out_at.data(), type, to, from.data(),
                                                           from_at.data(), type, comm(), stream()));
   }

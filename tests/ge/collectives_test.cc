@@ -143,6 +143,12 @@ TEST_F(CollectivesTest, HG_002_EveryOperator) {
                         "y = HcomAllGatherV(x, a, b) {group = \"world\"}",
                     rank.rank == 0 ? std::vector<float>{7} : std::vector<float>{1, 2, 3}, {rank.rank == 0 ? 1 : 3}),
                 ElementsAre(7, 1, 2, 3));
+    // Blocks with a gap between them.
+    EXPECT_THAT(
+        run("a = Const() : int64 [1] = " + own + "\nb = Const() : int64 [2] = 1, 3\nc = Const() : int64 [2] = 0, 2\n" +
+                "y = HcomAllGatherV(x, a, b, c) {group = \"world\"}",
+            rank.rank == 0 ? std::vector<float>{7} : std::vector<float>{1, 2, 3}, {rank.rank == 0 ? 1 : 3}),
+        ElementsAre(7, 0, 1, 2, 3));
     EXPECT_THAT(run("a = Const() : int64 [1] = " + own + "\nb = Const() : int64 [2] = 1, 3\n" +
                         "y = HcomReduceScatterV(x, a, b) {reduction = \"min\", group = \"world\"}",
                     {r, 1 - r, 5 + r, 6 - r}, {4}),
