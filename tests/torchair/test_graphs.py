@@ -450,6 +450,26 @@ def test_TA_087_upsampling_stays_one_operator():
     equal(result, step(x))
 
 
+@pytest.mark.parametrize("mode", ["max-autotune", "npugraph_ex"])
+@pytest.mark.parametrize("options", [{"scale_factor": 2.0}, {"size": (6, 9)}], ids=str)
+def test_TA_024_upsampling_with_sizes_that_change(options, mode):
+    config = torchair.CompilerConfig()
+    config.mode = mode
+    function = lambda x: torch.nn.functional.interpolate(x, **options) * 2  # noqa: E731
+    step = compiled(function, dynamic=None, config=config)
+    rows = (4, 6, 5) if "scale_factor" in options else (4, 4, 4)  # a ratio of symbols is no size of the engine's operator
+    for batch, height in zip((2, 3, 4), rows):
+        results, values = [], numbers(batch, 3, height, 5)
+        for call in (step, function):
+            x = values.clone().requires_grad_()
+            torch._dynamo.maybe_mark_dynamic(x, (0, 2) if "scale_factor" in options else 0)
+            result = call(x)
+            result.square().sum().backward()
+            results.append((result, x.grad))
+        equal(*results)
+    assert step.backend.count == 1
+
+
 def test_upsampling_by_a_scale_that_the_sizes_do_not_say(monkeypatch):
     """13 of 10: places are those of the scale, not of the sizes."""
     monkeypatch.setenv("REPRISE_STRICT", "1")  # in the graph

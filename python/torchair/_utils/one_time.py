@@ -23,11 +23,25 @@ def patch_torch():
             raise RuntimeError(f"BREAK_GRAPH_OP_LIST has {word!r}, which is none of {', '.join(_BREAKS)}")
     for word in breaks:
         _break_at(word.strip().upper())
-    # An operator of its own for shapes with symbols, too: PyTorch takes it apart when it is traced for autograd.
-    for overload in (torch.ops.aten.upsample_nearest2d.vec, torch.ops.aten.upsample_nearest2d.default):
+    _keep_upsampling()
+
+
+def _keep_upsampling():
+    """upsample_nearest2d stays one operator for sizes with symbols, too: PyTorch takes it apart when it is traced for autograd.
+    The overload by scale is the one by size, found here: PyTorch's function of it in C++ would make numbers of symbols."""
+    of_scales, of_sizes = torch.ops.aten.upsample_nearest2d.vec, torch.ops.aten.upsample_nearest2d.default
+    for overload in (of_scales, of_sizes):
         for key in (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd):
             overload.py_kernels.pop(key, None)
         overload._dispatch_cache.clear()
+
+    @of_scales.py_impl(torch._C.DispatchKey.CompositeImplicitAutograd)
+    @of_scales.py_impl(torch._C.DispatchKey.Autograd)
+    def run(values, output_size, scale_factors):
+        from torch._decomp.decompositions import upsample_compute_output_size
+
+        wanted = upsample_compute_output_size(values.size(), output_size, scale_factors)
+        return of_sizes(values, wanted, *(scale_factors or (None, None)))
 
 
 def _functional_writes():
