@@ -158,6 +158,8 @@ def compare(op, sample, random, actual, expected, own, arguments):
     if random:
         return op_sweep.like(actual, expected)
     seen = sample.for_gradients if op.name.endswith("svd") else lambda results: results
+    if "native_batch_norm" in op.name and any(each is False for each in (*sample.arguments[1], *sample.arguments[2].values())):
+        seen = lambda results: results[0]  # noqa: E731  without training, nothing says what the saved statistics are
     near(seen(actual), seen(expected), lambda: seen(sample.call(op.op, wide(sample.arguments))))
     return same(own, arguments, relaid=True)  # what it wrote besides
 

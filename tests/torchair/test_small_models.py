@@ -4,6 +4,7 @@ those of other people's packages."""
 import copy
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -56,9 +57,25 @@ def test_a_model_that_trains(name, mode):
     torch.testing.assert_close(*losses, rtol=1e-3, atol=1e-5)
 
 
+def _table(*arguments):
+    """In an interpreter of its own, since it forks, which a process that has used the device must not."""
+    done = subprocess.run([sys.executable, str(HERE / "compiled_table.py"), *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    return done.stdout
+
+
 @pytest.mark.skipif(not FULL, reason="many minutes: REPRISE_TEST_FORM=full")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_operators_of_the_table(part):
-    """In an interpreter of its own, since it forks, which a process that has used the device must not."""
-    done = subprocess.run([sys.executable, str(HERE / "compiled_table.py"), "--part", f"{part}/{PARTS}"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    _table("--part", f"{part}/{PARTS}")
+
+
+# Operators of one converter each, of a decomposition, of none, in place, with results of several types.
+SAMPLE = "add amax cumsum fft_rfft gather index_put logsumexp native_layer_norm nn_functional_conv2d sort take_along_dim var_mean"
+
+
+def test_a_sample_of_the_table():
+    names = "|".join(re.escape(name.replace("nn_functional_", "nn.functional.").replace("fft_", "fft.")) for name in SAMPLE.split())
+    said = _table("--only", f"^({names})$", "--types", "float32", "--samples", "1")
+    for mode in ("max-autotune", "npugraph_ex"):
+        assert re.search(rf"{mode} +all +12 of +12 rows", said), said
