@@ -41,6 +41,7 @@ class Counter final : public ir::Series {
   explicit Counter(Communicator& owner) : owner_(owner) {}
   Status CheckLaunch() const override;
   void Skipped(std::string_view why) noexcept override;
+  std::unique_ptr<ir::Envelope> MakeEnvelope() override;
   /// With the communicator's errors gone, numbers begin anew.
   void Restart(uint64_t epoch) noexcept { Set(epoch << kEpochShift); }
 

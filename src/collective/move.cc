@@ -32,7 +32,8 @@ bool IsRead(const Operation& operation) {
   const uint32_t rank = operation.communicator->rank();
   if (operation.communicator->ranks() == 1) return false;
   switch (call.op) {
-    case Operator::kBarrier: return false;
+    case Operator::kBarrier:
+    case Operator::kCondition: return false;
     case Operator::kBroadcast:
     case Operator::kScatter: return call.root == rank;
     case Operator::kReduce: return call.root != rank;
@@ -47,7 +48,8 @@ bool FitsInline(const Operation& operation) {
   const uint64_t element = SizeOf(call.type);
   const uint64_t room = communicator.board().inline_bytes();
   switch (call.op) {
-    case Operator::kBarrier: return true;
+    case Operator::kBarrier:
+    case Operator::kCondition: return true;
     case Operator::kAllReduce:
     case Operator::kReduce:
     case Operator::kBroadcast:
@@ -80,8 +82,7 @@ Part PartOf(const Call& call, uint32_t rank, uint32_t ranks) {
 class Source {
  public:
   Source(const Operation& operation, uint32_t rank, bool reduced = false)
-      : slot_(operation.communicator->board().slot(rank, operation.running)),
-        reading_(*operation.communicator, rank, slot_, operation.running) {
+      : slot_(operation.SlotOf(rank)), reading_(*operation.communicator, rank, slot_, operation.running) {
     if (!reading_.is_open()) {
       status_ = Error(kRemote, fmt::format("EI0012: {}", operation.communicator->board().ReasonOf(rank)));
       return;
@@ -128,7 +129,7 @@ Status TooLittle(uint32_t rank) {
 // Whether the data of a rank have to come from another machine first.
 bool IsFar(const Operation& operation, uint32_t rank) {
   const Board& board = operation.communicator->board();
-  return board.IsRemote(rank) && board.slot(rank, operation.running).is_inline == 0;
+  return board.IsRemote(rank) && operation.SlotOf(rank).is_inline == 0;
 }
 
 void Fetch(Operation& operation, uint32_t rank, bool reduced, uint64_t offset, std::byte* to, uint64_t bytes) {
@@ -258,8 +259,7 @@ Block BlockOf(const Operation& operation, uint32_t peer) {
     return block;
   }
   if (peer == rank) return Block{vectors.send_offsets[rank], vectors.receive_offsets[rank], vectors.send_counts[rank]};
-  const auto* const values =
-      reinterpret_cast<const uint64_t*>(communicator.board().slot(peer, operation.running).data());
+  const auto* const values = reinterpret_cast<const uint64_t*>(operation.SlotOf(peer).data());
   // They were compared, but belong to another process.
   return Block{values[ranks + rank], vectors.receive_offsets[peer],
                std::min(values[rank], vectors.receive_counts[peer])};
@@ -327,15 +327,15 @@ uint64_t Call::ReceiveBytes(uint32_t rank, uint32_t ranks) const {
 
 // ---- Reading ----
 
-Reading::Reading(const Communicator& communicator, uint32_t rank, Slot& slot, uint64_t number) {
+Reading::Reading(const Communicator& communicator, uint32_t rank, Slot& slot, const SlotKey& key) {
   if (rank == communicator.rank() || !communicator.IsLocal(rank)) return;
   slot.readers.fetch_add(1, std::memory_order_seq_cst);
   slot_ = &slot;
-  is_open_ = slot.closed.load(std::memory_order_seq_cst) != number + 1;
+  is_open_ = slot.IsOpen(key);
 }
 
-void CloseSlot(Slot& slot, uint64_t number) noexcept {
-  slot.closed.store(number + 1, std::memory_order_seq_cst);
+void CloseSlot(Slot& slot, const SlotKey& key) noexcept {
+  slot.closed.store(key.mark(), std::memory_order_seq_cst);
   while (slot.readers.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
 }
 
@@ -386,11 +386,12 @@ bool IsExposed(const Operation& operation) { return !operation.is_inline && IsRe
 Status Publish(Operation& operation) {
   Communicator& communicator = *operation.communicator;
   const Call& call = operation.call;
-  Slot& slot = communicator.board().slot(communicator.rank(), operation.running);
+  Slot& slot = operation.SlotOf(communicator.rank());
   const uint64_t bytes = call.SendBytes(communicator.rank(), communicator.ranks());
   operation.is_inline = FitsInline(operation);
+  slot.Adopt(operation.running);
   slot.descriptor = operation.descriptor;
-  slot.descriptor.number = operation.running;
+  slot.descriptor.number = operation.running.number;
   slot.descriptor.launch = operation.is_by_graph ? 1 : 0;
   slot.is_inline = operation.is_inline ? 1 : 0;
   slot.send = {};
@@ -435,7 +436,8 @@ Status MoveArrived(device::RunContext& context, Operation& operation) {
   const uint64_t element = SizeOf(call.type);
   const uint64_t bytes = call.count * element;
   switch (call.op) {
-    case Operator::kBarrier: return {};
+    case Operator::kBarrier:
+    case Operator::kCondition: return {};
     case Operator::kAllReduce: {
       if (!HasSecondStep(operation)) return FoldAll(context, operation, 0, call.receive, call.count);
       const Part part = PartOf(call, rank, ranks);

@@ -79,12 +79,13 @@ void Reset(Operation& operation) noexcept {
   operation.stage = Operation::kBegin;
   operation.deadline_ns = 0;
   if (!operation.is_by_graph) operation.number.value = ir::Number::kNone;
+  operation.envelope = nullptr;
 }
 
 void CloseAll(Operation& operation) noexcept {
   Communicator& communicator = *operation.communicator;
   if (operation.stage > Operation::kSlot && operation.call.transfers.empty())
-    CloseSlot(communicator.board().slot(communicator.rank(), operation.running), operation.running);
+    CloseSlot(operation.SlotOf(communicator.rank()), operation.running);
   CancelFetches(operation);
   for (const Transfer& transfer : operation.call.transfers) {
     if (!transfer.is_send || transfer.stage != Transfer::kPublished) continue;
@@ -132,6 +133,7 @@ bool SomebodyIsOut(const Operation& operation) {
   const Communicator& communicator = *operation.communicator;
   const Board& board = communicator.board();
   if (board.IsOut(communicator.rank())) return true;
+  if (operation.envelope != nullptr && operation.envelope->WhoHasLeft(operation) != board.ranks()) return true;
   for (uint32_t rank = 0; rank < board.ranks(); ++rank) {
     if (board.IsOut(rank) && !HasArrived(operation, rank)) return true;
   }
@@ -142,11 +144,17 @@ Lost WhoIsLost(const Operation& operation) {
   const Communicator& communicator = *operation.communicator;
   const Board& board = communicator.board();
   const std::string here = fmt::format("{} of group {}, seq {}", NameOf(operation.call.op), communicator.name(),
-                                       operation.running & kOrdinalMask);
+                                       SpokenNumber(operation.running));
   if (communicator.is_destroyed())
     return {kInternal, fmt::format("EI0012: {} was ended: {}", here, board.ReasonOf(communicator.rank()))};
   if (communicator.is_suspended())
     return {kSuspended, fmt::format("EI0012: {} was ended: {}", here, board.ReasonOf(communicator.rank()))};
+  if (ConditionEnvelope* const envelope = operation.envelope) {
+    if (const uint32_t left = envelope->WhoHasLeft(operation); left != board.ranks()) {
+      envelope->Announce();
+      return {kParameter, envelope->WhyLeft(operation, left)};
+    }
+  }
   for (uint32_t rank = 0; rank < board.ranks(); ++rank) {
     if (rank == communicator.rank() || !board.IsOut(rank) || HasArrived(operation, rank)) continue;
     return {kRemote, fmt::format("EI0012: {} cannot end on rank {}, Heartbeat Lost Occurred: {}", here,
@@ -196,7 +204,7 @@ Wait Await(RunContext& context, Operation& operation, Holds holds, Lost& lost) {
       lost = {
           kTimeout,
           fmt::format("EI0002: Communication_Error_Timeout: {} of group {}, seq {}, on rank {} has waited {:g} s: {}{}",
-                      NameOf(operation.call.op), operation.communicator->name(), operation.running & kOrdinalMask,
+                      NameOf(operation.call.op), operation.communicator->name(), SpokenNumber(operation.running),
                       operation.communicator->rank(), operation.communicator->settings().exec_timeout_s,
                       WhoIsMissing(operation), WhoWaitsElsewhere(operation))};
       return Wait::kFailed;
@@ -241,15 +249,29 @@ bool StageHolds(const Operation& operation) {
   return All(operation.communicator->board(), [&](uint32_t rank) { return HasArrived(operation, rank); });
 }
 
+// The key of a run, and the envelope that it is in.
+void FindKey(const RunContext& context, Operation& operation) {
+  operation.running = {};
+  if (!operation.call.transfers.empty()) return;
+  const uint64_t number = NumberOf(context, operation.number);
+  if (context.bindings == nullptr || context.bindings->envelopes.empty() || operation.number.binding < 0) {
+    operation.running = number;
+    return;
+  }
+  ir::Envelope* const envelope = context.bindings->envelopes[static_cast<size_t>(operation.number.binding)];
+  operation.envelope = static_cast<ConditionEnvelope*>(envelope);
+  operation.running = {operation.envelope->number(), number + 1};
+}
+
 void Begin(RunContext& context, Operation& operation) {
   Communicator& communicator = *operation.communicator;
-  operation.running = operation.call.transfers.empty() ? NumberOf(context, operation.number) : 0;
+  FindKey(context, operation);
+  operation.descriptor.branch = context.bindings != nullptr ? context.bindings->branch : 0;
   operation.is_by_graph = context.bindings != nullptr &&
                           (operation.number.binding >= 0 ||
                            (!operation.call.transfers.empty() && operation.call.transfers[0].number.binding >= 0));
   for (Transfer& transfer : operation.call.transfers) transfer.running = NumberOf(context, transfer.number);
-  if (const double seconds = communicator.settings().exec_timeout_s; seconds > 0)
-    operation.deadline_ns = Clock::now().time_since_epoch().count() + static_cast<int64_t>(seconds * 1e9);
+  SetDeadline(operation);
   operation.stage = Operation::kSlot;
   const Environment& environment = TheEnvironment();
   if (environment.compares_graphs) operation.descriptor.graph_hash = operation.is_by_graph ? operation.number.graph : 0;
@@ -261,18 +283,8 @@ void Begin(RunContext& context, Operation& operation) {
 // This rank has come to a stage: for others.
 void Tell(Operation& operation, std::atomic<uint64_t>& word, wire::MarkKind mark) {
   const Communicator& communicator = *operation.communicator;
-  word.store(operation.running + 1, std::memory_order_seq_cst);
+  word.store(operation.running.mark(), std::memory_order_seq_cst);
   if (Net* const net = communicator.board().net()) net->TellMark(communicator.rank(), operation.running, mark);
-}
-
-Status PublishAndTell(Operation& operation) {
-  Communicator& communicator = *operation.communicator;
-  Board& board = communicator.board();
-  board.rank(communicator.rank()).begun.store(operation.running + 1, std::memory_order_relaxed);
-  REPRISE_RETURN_IF_ERROR(Publish(operation));
-  board.slot(communicator.rank(), operation.running).published.store(operation.running + 1, std::memory_order_seq_cst);
-  if (Net* const net = board.net()) net->TellPublished(communicator.rank(), operation.running);
-  return {};
 }
 
 // The first step is over.
@@ -318,16 +330,66 @@ Status Step(RunContext& context, Operation& operation, Slot& own) {
 RunResult EndCollective(Operation& operation, Slot& own) {
   Communicator& communicator = *operation.communicator;
   HoldSpinningIfCrowded(communicator.board());
-  communicator.board().rank(communicator.rank()).done.store(operation.running + 1, std::memory_order_relaxed);
+  if (operation.running.inner == 0)
+    communicator.board().rank(communicator.rank()).done.store(operation.running.mark(), std::memory_order_relaxed);
   if (communicator.board().net() != nullptr) CloseSlot(own, operation.running);
   Reset(operation);
+  return RunResult::kDone;
+}
+
+// Nothing can run on the communicator as it is.
+void RefuseRun(RunContext& context, Operation& operation, const Status& usable) {
+  const Communicator& communicator = *operation.communicator;
+  const bool is_own = communicator.is_suspended() || communicator.is_destroyed();
+  Reset(operation);
+  context.Fail(Error(is_own ? kCollectivePeerLost : StreamErrorOf(communicator.error()),
+                     fmt::format("EI0012: {} did not run: {}", NameOf(operation.call.op), usable.detail().what))
+                   .Culprit(communicator.Describe())
+                   .Hint(std::string(usable.detail().hint)));
+}
+
+}  // namespace
+
+void SetDeadline(Operation& operation) {
+  const double seconds = operation.communicator->settings().exec_timeout_s;
+  if (seconds > 0)
+    operation.deadline_ns = Clock::now().time_since_epoch().count() + static_cast<int64_t>(seconds * 1e9);
+}
+
+Status PublishAndTell(Operation& operation) {
+  Communicator& communicator = *operation.communicator;
+  Board& board = communicator.board();
+  if (operation.running.inner == 0)
+    board.rank(communicator.rank()).begun.store(operation.running.mark(), std::memory_order_relaxed);
+  REPRISE_RETURN_IF_ERROR(Publish(operation));
+  operation.SlotOf(communicator.rank()).published.store(operation.running.mark(), std::memory_order_seq_cst);
+  if (Net* const net = board.net()) net->TellPublished(communicator.rank(), operation.running);
+  return {};
+}
+
+RunResult RunToSlot(RunContext& context, Operation& operation) {
+  if (operation.stage == Operation::kBegin) {
+    if (Status usable = operation.communicator->CheckUsable(); !usable.ok()) {
+      RefuseRun(context, operation, usable);
+      return RunResult::kDone;
+    }
+    SetDeadline(operation);
+    operation.stage = Operation::kSlot;
+  }
+  Lost lost;
+  switch (Await(
+      context, operation, [&] { return StageHolds(operation); }, lost)) {
+    case Wait::kParked: return RunResult::kParked;
+    case Wait::kFailed: return FailOperation(context, operation, lost.code, lost.what);
+    case Wait::kOver: break;
+  }
   return RunResult::kDone;
 }
 
 RunResult RunCollective(RunContext& context, Operation& operation) {
   Communicator& communicator = *operation.communicator;
   Board& board = communicator.board();
-  Slot& own = board.slot(communicator.rank(), operation.running);
+  Slot& own = operation.SlotOf(communicator.rank());
   Lost lost;
   for (;;) {
     switch (Await(
@@ -349,6 +411,20 @@ RunResult RunCollective(RunContext& context, Operation& operation) {
     if (operation.stage == Operation::kFinish && !IsExposed(operation)) return EndCollective(operation, own);
   }
 }
+
+void CancelRun(Operation& operation, device::Runnable* runnable, bool was_waiting) noexcept {
+  Communicator& communicator = *operation.communicator;
+  if (operation.stage == Operation::kBegin) return;
+  CloseAll(operation);
+  EndWaiting(nullptr, runnable, operation);
+  if (was_waiting && !communicator.is_destroyed()) {
+    communicator.Fail(kInternal, fmt::format("rank {} has aborted {} of group {}", communicator.rank(),
+                                             NameOf(operation.call.op), communicator.name()));
+  }
+  Reset(operation);
+}
+
+namespace {
 
 RunResult RunPointToPoint(RunContext& context, Operation& operation) {
   for (;;) {
@@ -377,12 +453,7 @@ RunResult Run(RunContext& context, void* payload) {
   Communicator& communicator = *operation.communicator;
   if (operation.stage == Operation::kBegin) {
     if (Status usable = communicator.CheckUsable(); !usable.ok()) {
-      const bool is_own = communicator.is_suspended() || communicator.is_destroyed();
-      Reset(operation);
-      context.Fail(Error(is_own ? kCollectivePeerLost : StreamErrorOf(communicator.error()),
-                         fmt::format("EI0012: {} did not run: {}", NameOf(operation.call.op), usable.detail().what))
-                       .Culprit(communicator.Describe())
-                       .Hint(std::string(usable.detail().hint)));
+      RefuseRun(context, operation, usable);
       return RunResult::kDone;
     }
     Begin(context, operation);
@@ -391,16 +462,7 @@ RunResult Run(RunContext& context, void* payload) {
 }
 
 void Cancel(void* payload, device::Runnable* runnable) noexcept {
-  Operation& operation = *static_cast<Payload*>(payload)->operation;
-  Communicator& communicator = *operation.communicator;
-  if (operation.stage == Operation::kBegin) return;
-  CloseAll(operation);
-  EndWaiting(nullptr, runnable, operation);
-  if (!communicator.is_destroyed()) {
-    communicator.Fail(kInternal, fmt::format("rank {} has aborted {} of group {}", communicator.rank(),
-                                             NameOf(operation.call.op), communicator.name()));
-  }
-  Reset(operation);
+  CancelRun(*static_cast<Payload*>(payload)->operation, runnable, true);
 }
 
 void Destroy(void* payload) noexcept {
@@ -441,7 +503,7 @@ void Describe(const void* payload, ir::TaskInfo& info) {
   info.type_name = TaskNameOf(call.op);
   if (info.wants_shapes) info.shapes = DescribeForTimeline(operation);
   if (operation.stage != Operation::kBegin && device::Inquiry::IsOpen()) {
-    info.waits_for = fmt::format("{}, seq {}: {}", communicator.Describe(), operation.running & kOrdinalMask,
+    info.waits_for = fmt::format("{}, seq {}: {}", communicator.Describe(), SpokenNumber(operation.running),
                                  WhoIsMissing(operation));
   }
 }

@@ -82,6 +82,8 @@ struct Folding {
 };
 
 /// A call on its way through its stages; owned by the payload of its task.
+class ConditionEnvelope;
+
 struct Operation final : ir::Numbered {
   Communicator* communicator = nullptr;  ///< one reference
   Call call;
@@ -94,7 +96,8 @@ struct Operation final : ir::Numbered {
   bool is_waiting = false;  ///< counted in Board::waiting
   bool has_timer = false;
   bool is_by_graph = false;
-  uint64_t running = 0;  ///< the number of this run
+  SlotKey running;                        ///< this run
+  ConditionEnvelope* envelope = nullptr;  ///< of a run in the body of a conditional task
   int64_t deadline_ns = 0;
   Folding folding;
   std::unique_ptr<Fetches> fetches;      ///< where the communicator spans machines
@@ -107,6 +110,35 @@ struct Operation final : ir::Numbered {
 
   void TellSeries(ir::SeriesSink& sink) override;
   uint64_t Fingerprint() const override;
+  /// What a rank shows of this run.
+  Slot& SlotOf(uint32_t rank) const { return communicator->board().slot(rank, running); }
+};
+
+/// The bodies of one conditional task, for a communicator that they use. It runs as an operator of its own: its slot is
+/// taken when the task begins, and shown when the bodies have ended, with the number of operators in them. Ranks whose
+/// conditions differ show different numbers, and all fail. A rank that waits in a body for one that has ended its
+/// bodies shows its own number, so that this comes out, and fails, too.
+class ConditionEnvelope final : public ir::Envelope {
+ public:
+  explicit ConditionEnvelope(Communicator& communicator);
+  ir::RunResult Open(device::RunContext& context, uint64_t number, uint64_t graph) override;
+  uint64_t Take(uint64_t count, uint64_t branch) noexcept override;
+  void Announce() noexcept override;
+  ir::RunResult Close(device::RunContext& context) override;
+  void Abandon(device::Runnable* runnable) noexcept override;
+  std::string WaitsFor() const override;
+
+  uint64_t number() const { return own_.running.number; }
+  /// A rank that has ended its bodies, and will not come to this operator of one; the number of ranks: none.
+  uint32_t WhoHasLeft(const Operation& operation) const;
+  /// Why the operator cannot end, as that rank has left.
+  std::string WhyLeft(const Operation& operation, uint32_t rank) const;
+
+ private:
+  Operation own_;
+  std::atomic<uint64_t> taken_{0};
+  std::atomic<uint64_t> hash_{0};  // of the bodies that had operators
+  std::atomic<bool> is_announced_{false};
 };
 
 /// Queues or records the operator. Its arguments were checked.
@@ -123,6 +155,10 @@ std::string WhoIsMissing(const Operation& operation);
 std::string WhoWaitsElsewhere(const Operation& operation);
 bool HasArrived(const Operation& operation, uint32_t rank);
 std::string DescribeCall(const Descriptor& descriptor);
+/// "7", or "7, operator 2 of its conditional task".
+std::string SpokenNumber(const SlotKey& key);
+/// A hash, with one more value.
+uint64_t Mix(uint64_t hash, uint64_t value);
 /// The buffer that a rank shows cannot be opened: the rank is lost, where that is why.
 Status CannotReach(const Communicator& communicator, uint32_t rank, const Status& why);
 uint64_t HashOf(const Call& call);
@@ -147,12 +183,12 @@ StatusOr<BufferRef> Expose(Communicator& communicator, const void* buffer, uint6
 void FreeStaged(void** staged) noexcept;
 /// The buffers of a slot go back to the program: waits for who reads them in this process. Readers of others have the
 /// memory mapped.
-void CloseSlot(Slot& slot, uint64_t number) noexcept;
+void CloseSlot(Slot& slot, const SlotKey& key) noexcept;
 
 /// The buffers of a slot of this process, while somebody reads them.
 class Reading {
  public:
-  Reading(const Communicator& communicator, uint32_t rank, Slot& slot, uint64_t number);
+  Reading(const Communicator& communicator, uint32_t rank, Slot& slot, const SlotKey& key);
   Reading(const Reading&) = delete;
   Reading& operator=(const Reading&) = delete;
   ~Reading();
@@ -163,6 +199,17 @@ class Reading {
   Slot* slot_ = nullptr;
   bool is_open_ = true;
 };
+
+/// operation.cc: when the operator must have ended.
+void SetDeadline(Operation& operation);
+/// The first stage, until the slot is free, and all that follow. As runs of a task; a failure stands in the
+/// context.
+ir::RunResult RunToSlot(device::RunContext& context, Operation& operation);
+ir::RunResult RunCollective(device::RunContext& context, Operation& operation);
+/// Shows the operator to the others.
+Status PublishAndTell(Operation& operation);
+/// It ends before its end.
+void CancelRun(Operation& operation, device::Runnable* runnable, bool was_waiting) noexcept;
 
 /// transfer.cc: goes on with all sends and receives. True when all are done.
 StatusOr<bool> RunTransfers(device::RunContext& context, Operation& operation);
