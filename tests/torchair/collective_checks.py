@@ -126,6 +126,20 @@ def hg_004_deterministic(rank, size):
         assert library.HcclSetConfig(0, is_on) == 0
         results.append(made(x.clone()).cpu())
     assert torch.equal(*results)
+    # Each run sets what the graph was compiled with, whatever another one has set before.
+    for is_on in (1, 0):
+        torch.use_deterministic_algorithms(bool(is_on))
+        try:
+            one = compiled(step)
+            for _ in range(2):
+                assert library.HcclSetConfig(0, 1 - is_on) == 0
+                results.append(one(x.clone()).cpu())
+                value = ctypes.c_int32(-1)
+                assert library.HcclGetConfig(0, ctypes.byref(value)) == 0
+                assert value.value == is_on
+        finally:
+            torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(results[0], other) for other in results)
 
 
 def hg_005_006_ta_203_205_patch(rank, size):
