@@ -179,6 +179,8 @@ class Board {
   /// Whether the ranks of this machine have more threads that wait for each other, a caller and a worker each, than
   /// this process has cores.
   bool IsCrowded() const;
+  /// Of this machine.
+  uint32_t ranks_here() const { return ranks_here_; }
   Slot& slot(uint32_t rank, const SlotKey& key) const;
   /// Operators in bodies of one conditional task that a rank may have under way at once.
   uint32_t inner_ring() const { return inner_ring_; }

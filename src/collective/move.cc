@@ -21,6 +21,16 @@ using device::MemoryRegistry;
 
 constexpr int64_t kFoldGrain = 64 << 10;  // elements; less is not worth another thread
 
+// Whether this machine has cores that do not move data of the operator as its other ranks do: only then a rank's part is
+// worth to be cut. Else threads would keep each other from running.
+bool HasCoresLeft(const Operation& operation) {
+  const uint32_t here = operation.communicator->board().ranks_here();
+  uint32_t busy = here;
+  if (operation.call.op == Operator::kReduce) busy = 1;
+  if (operation.call.op == Operator::kBroadcast) busy = std::max(here, 2u) - 1;  // the root has its data
+  return busy < static_cast<uint32_t>(device::UsableCores());
+}
+
 // Where the data of rank's slot begin: behind the arrays of an AlltoAllV.
 uint64_t VectorBytes(const Call& call, uint32_t ranks) {
   return call.op == Operator::kAllToAllV ? uint64_t{3} * ranks * sizeof(uint64_t) : 0;
@@ -175,7 +185,7 @@ Status FoldHere(device::RunContext& context, const Operation& operation, uint64_
               data.data(),
               data.size()};
   context.scheduler().ParallelFor(
-      static_cast<int64_t>(count), kFoldGrain,
+      static_cast<int64_t>(count), HasCoresLeft(operation) ? kFoldGrain : static_cast<int64_t>(count),
       [](void* argument, int64_t begin, int64_t end) {
         const auto& all = *static_cast<const FoldJob*>(argument);
         std::vector<const void*> at(all.count);
@@ -234,7 +244,12 @@ Status CopyFrom(device::RunContext& context, Operation& operation, uint32_t rank
   Source source(operation, rank, reduced);
   REPRISE_RETURN_IF_ERROR(source.TakeStatus());
   if (!source.Has(offset, bytes)) return TooLittle(rank);
-  if (source.data() + offset != receive) runtime::CopyBytes(context, receive, source.data() + offset, bytes);
+  if (source.data() + offset == receive) return {};
+  if (HasCoresLeft(operation)) {
+    runtime::CopyBytes(context, receive, source.data() + offset, bytes);
+  } else {
+    std::memmove(receive, source.data() + offset, bytes);
+  }
   return {};
 }
 
