@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <new>
+#include <optional>
 #include <thread>
 
 #include "collective/fold.h"
@@ -21,8 +23,8 @@ using device::MemoryRegistry;
 
 constexpr int64_t kFoldGrain = 64 << 10;  // elements; less is not worth another thread
 
-// Whether this machine has cores that do not move data of the operator as its other ranks do: only then a rank's part is
-// worth to be cut. Else threads would keep each other from running.
+// Whether this machine has cores that do not move data of the operator as its other ranks do: only then a rank's part
+// is worth to be cut. Else threads would keep each other from running.
 bool HasCoresLeft(const Operation& operation) {
   const uint32_t here = operation.communicator->board().ranks_here();
   uint32_t busy = here;
@@ -149,6 +151,20 @@ void Fetch(Operation& operation, uint32_t rank, bool reduced, uint64_t offset, s
       *operation.fetches);
 }
 
+// Memory for one thing of each rank, without an allocation for groups of the usual sizes.
+template <class T>
+class PerRank {
+ public:
+  explicit PerRank(size_t ranks) : many_(ranks > kFew ? new T[ranks]() : nullptr) {}
+  T* data() { return many_ != nullptr ? many_.get() : few_; }
+  T& operator[](size_t rank) { return data()[rank]; }
+
+ private:
+  static constexpr size_t kFew = 16;
+  T few_[kFew] = {};
+  std::unique_ptr<T[]> many_;
+};
+
 struct FoldJob {
   kernels::DType type;
   FoldKind kind;
@@ -165,33 +181,33 @@ Status FoldHere(device::RunContext& context, const Operation& operation, uint64_
   if (count == 0) return {};
   const uint32_t ranks = operation.communicator->ranks();
   const uint64_t element = SizeOf(operation.call.type);
-  std::vector<std::unique_ptr<Source>> sources;
-  std::vector<const void*> data;
+  PerRank<std::optional<Source>> sources(ranks);
+  PerRank<const void*> data(ranks);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     if (IsFar(operation, rank)) {
-      data.push_back(room);
+      data[rank] = room;
       room += stride;
       continue;
     }
-    sources.push_back(std::make_unique<Source>(operation, rank));
-    if (Status status = sources.back()->TakeStatus(); !status.ok()) return status;
-    if (!sources.back()->Has(first * element, count * element)) return TooLittle(rank);
-    data.push_back(sources.back()->data() + first * element);
+    Source& source = sources[rank].emplace(operation, rank);
+    if (Status status = source.TakeStatus(); !status.ok()) return status;
+    if (!source.Has(first * element, count * element)) return TooLittle(rank);
+    data[rank] = source.data() + first * element;
   }
   FoldJob job{ReducedAs(operation.call.type),
               static_cast<FoldKind>(operation.call.reduction),
               element,
               receive,
               data.data(),
-              data.size()};
+              ranks};
   context.scheduler().ParallelFor(
       static_cast<int64_t>(count), HasCoresLeft(operation) ? kFoldGrain : static_cast<int64_t>(count),
       [](void* argument, int64_t begin, int64_t end) {
         const auto& all = *static_cast<const FoldJob*>(argument);
-        std::vector<const void*> at(all.count);
+        PerRank<const void*> at(all.count);
         for (size_t i = 0; i < all.count; ++i)
           at[i] = static_cast<const std::byte*>(all.sources[i]) + static_cast<uint64_t>(begin) * all.element;
-        Fold(all.type, all.kind, all.dst + static_cast<uint64_t>(begin) * all.element, at.data(), at.size(),
+        Fold(all.type, all.kind, all.dst + static_cast<uint64_t>(begin) * all.element, at.data(), all.count,
              end - begin);
       },
       &job);
