@@ -29,20 +29,6 @@ Status Admit(const reprise::runtime::Stream& stream) {
   return {};
 }
 
-// Whether it takes sends and receives.
-Status AdmitTransfers(const reprise::runtime::Stream& stream) {
-  if (!stream.is_capturing()) [[likely]]
-    return {};
-  const auto info = reprise::capture::Info(stream);
-  if (info.model != nullptr && info.model->is_sub()) {
-    return Error(reprise::collective::kNotSupported,
-                 "sends and receives cannot be in the body of a conditional task yet")
-        .Culprit(info.model->Describe())
-        .Hint("call them outside of the condition, or use a collective, such as HcclAlltoAllV");
-  }
-  return Admit(stream);
-}
-
 HcclResult Enter(const char* api, const Request& request) {
   return reprise::hccl::Api(api, [&] { return reprise::collective::Enter(request, Admit); });
 }
@@ -50,8 +36,8 @@ HcclResult Enter(const char* api, const Request& request) {
 HcclResult EnterOne(const char* api, int direction, void* buffer, uint64_t count, int type, uint32_t peer,
                     HcclComm comm, aclrtStream stream) {
   const TransferItem item{direction, buffer, count, type, peer};
-  return reprise::hccl::Api(
-      api, [&] { return reprise::collective::EnterTransfers(&item, 1, false, comm, stream, AdmitTransfers); });
+  return reprise::hccl::Api(api,
+                            [&] { return reprise::collective::EnterTransfers(&item, 1, false, comm, stream, Admit); });
 }
 
 const uint64_t* Counts(const void* array) { return static_cast<const uint64_t*>(array); }
@@ -223,7 +209,7 @@ HcclResult HcclRecv(void* recvBuf, uint64_t count, HcclDataType dataType, uint32
 HcclResult HcclBatchSendRecv(HcclSendRecvItem* sendRecvInfo, uint32_t itemNum, HcclComm comm, aclrtStream stream) {
   return reprise::hccl::Api("HcclBatchSendRecv", [&] {
     return reprise::collective::EnterTransfers(reinterpret_cast<const TransferItem*>(sendRecvInfo), itemNum, true, comm,
-                                               stream, AdmitTransfers);
+                                               stream, Admit);
   });
 }
 

@@ -189,22 +189,18 @@ std::string DescribeCall(const Descriptor& descriptor) {
 bool HasArrived(const Operation& operation, uint32_t rank) {
   const Communicator& communicator = *operation.communicator;
   const Board& board = communicator.board();
-  const auto reached = [](const std::atomic<uint64_t>& word, uint64_t wanted) {
-    return word.load(std::memory_order_seq_cst) >= wanted;
-  };
   if (!operation.call.transfers.empty()) {
     for (const Transfer& transfer : operation.call.transfers) {
       if (transfer.peer != rank || transfer.stage == Transfer::kDone) continue;
       const Slot& entry = transfer.is_send ? board.message(communicator.rank(), rank, transfer.running)
                                            : board.message(rank, communicator.rank(), transfer.running);
-      if (!transfer.is_send && !reached(entry.published, transfer.running + 1)) return false;
+      const SlotKey& key = transfer.running;
+      if (!transfer.is_send && !entry.Has(entry.published, key)) return false;
       if (transfer.stage == Transfer::kFetching && transfer.fetches->of_rank[rank].load() != 0) return false;
-      if (transfer.is_send && transfer.stage == Transfer::kPublished &&
-          !reached(entry.finished, transfer.running + 1) && !reached(entry.refused, transfer.running + 1))
+      if (transfer.is_send && transfer.stage == Transfer::kPublished && !entry.Has(entry.finished, key) &&
+          !entry.Has(entry.refused, key))
         return false;
-      const uint64_t ring = board.message_ring();
-      if (transfer.is_send && transfer.stage == Transfer::kWaitsForEntry && (transfer.running & kOrdinalMask) >= ring &&
-          !reached(entry.finished, transfer.running - ring + 1))
+      if (transfer.is_send && transfer.stage == Transfer::kWaitsForEntry && !IsFree(board, transfer, entry))
         return false;
     }
     return true;
@@ -212,12 +208,10 @@ bool HasArrived(const Operation& operation, uint32_t rank) {
   const Slot& slot = operation.SlotOf(rank);
   const SlotKey& key = operation.running;
   switch (operation.stage) {
-    case Operation::kSlot:
-      if (key.inner != 0) {
-        const uint64_t ring = board.inner_ring();
-        return key.inner <= ring || slot.Has(slot.finished, {key.number, key.inner - ring});
-      }
-      return (key.number & kOrdinalMask) < kRing || slot.Has(slot.finished, key.number - kRing);
+    case Operation::kSlot: {
+      const uint64_t ring = key.inner != 0 ? board.inner_ring() : kRing;
+      return key.place() < ring || slot.Has(slot.finished, key.Before(ring));
+    }
     case Operation::kArrive: return slot.Has(slot.published, key);
     case Operation::kGather: return slot.Has(slot.reduced, key);
     case Operation::kFetch:

@@ -56,6 +56,7 @@ Board::Board(const Nonce& nonce, uint32_t ranks) : nonce_(nonce), ranks_(ranks) 
   message_ring_ = ranks <= 16 ? 8 : ranks <= 256 ? 2 : 1;
   message_inline_bytes_ = ranks <= 16 ? 4096 : ranks <= 256 ? 256 : 0;
   inner_ring_ = ranks <= 256 ? 4 : 1;
+  inner_message_ring_ = ranks <= 16 ? 2 : 1;
 }
 
 // Of all slots: each rank has its ring, and behind it the rings for bodies, one for each slot of the first.
@@ -63,9 +64,14 @@ uint64_t Board::slot_bytes() const {
   return Align(uint64_t{ranks_} * kRing * (1 + inner_ring_) * (sizeof(Slot) + inline_bytes_));
 }
 
+uint64_t Board::message_bytes() const {
+  return Align(uint64_t{ranks_} * ranks_ * message_ring_ * (1 + inner_message_ring_) *
+               (sizeof(Slot) + message_inline_bytes_));
+}
+
 uint64_t Board::bytes() const {
   return Align(sizeof(Header)) + Align(uint64_t{ranks_} * (sizeof(RankRow) + sizeof(ProcessRow))) + slot_bytes() +
-         Align(uint64_t{ranks_} * ranks_ * message_ring_ * (sizeof(Slot) + message_inline_bytes_));
+         message_bytes();
 }
 
 Status Board::Map(int fd) {
@@ -202,9 +208,12 @@ Slot& Board::slot(uint32_t rank, const SlotKey& key) const {
   return *reinterpret_cast<Slot*>((IsRemote(rank) ? mirror_slots_ : slots_) + index * (sizeof(Slot) + inline_bytes_));
 }
 
-Slot& Board::message(uint32_t from, uint32_t to, uint64_t number) const {
+Slot& Board::message(uint32_t from, uint32_t to, const SlotKey& key) const {
   const uint64_t pair = uint64_t{from} * ranks_ + to;
-  const uint64_t index = pair * message_ring_ + (number & kOrdinalMask) % message_ring_;
+  const uint64_t place = (key.number & kOrdinalMask) % message_ring_;
+  const uint64_t behind =
+      key.inner == 0 ? place : message_ring_ + place * inner_message_ring_ + (key.inner - 1) % inner_message_ring_;
+  const uint64_t index = pair * message_ring_ * (1 + inner_message_ring_) + behind;
   std::byte* const base = IsRemote(from) || IsRemote(to) ? mirror_messages_ : messages_;
   return *reinterpret_cast<Slot*>(base + index * (sizeof(Slot) + message_inline_bytes_));
 }

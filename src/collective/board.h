@@ -72,6 +72,9 @@ struct SlotKey {
   SlotKey(uint64_t of, uint64_t place = 0) : number(of), inner(place) {}  // NOLINT: a number is a key
   /// What the words of the slot say of it; of one before it in the same ring they say less.
   uint64_t mark() const { return inner != 0 ? inner : number + 1; }
+  /// Its place among those that share a ring, and the key `back` places before; not for places below that.
+  uint64_t place() const { return inner != 0 ? inner - 1 : number & kOrdinalMask; }
+  SlotKey Before(uint64_t back) const { return inner != 0 ? SlotKey(number, inner - back) : SlotKey(number - back); }
 };
 
 /// A buffer as its owner tells the others.
@@ -86,9 +89,11 @@ struct BufferRef {
 /// none.
 struct alignas(64) Slot {
   std::atomic<uint64_t> published{0};  ///< descriptor, buffers and small data are there
-  std::atomic<uint64_t> reduced{0};    ///< the rank's part of the result is there
-  std::atomic<uint64_t> finished{0};   ///< the rank reads nothing more; of a message: it was taken
-  std::atomic<uint64_t> refused{0};    ///< of a message: the other side does not agree
+  /// The rank's part of the result is there. Of a message that stands for a conditional task: its receiver has ended
+  /// the bodies.
+  std::atomic<uint64_t> reduced{0};
+  std::atomic<uint64_t> finished{0};  ///< the rank reads nothing more; of a message: it was taken
+  std::atomic<uint64_t> refused{0};   ///< of a message: the other side does not agree
   // The buffers go away although readers of this process may be in the midst of them: after a failure.
   std::atomic<uint64_t> closed{0};
   std::atomic<uint32_t> readers{0};
@@ -184,10 +189,11 @@ class Board {
   Slot& slot(uint32_t rank, const SlotKey& key) const;
   /// Operators in bodies of one conditional task that a rank may have under way at once.
   uint32_t inner_ring() const { return inner_ring_; }
-  Slot& message(uint32_t from, uint32_t to, uint64_t number) const;
+  Slot& message(uint32_t from, uint32_t to, const SlotKey& key) const;
+  /// As slots: where a message is shown, an earlier one of its ring has been.
+  uint64_t message_ring_of(const SlotKey& key) const { return key.inner != 0 ? inner_message_ring_ : message_ring_; }
   uint32_t inline_bytes() const { return inline_bytes_; }
   uint32_t message_inline_bytes() const { return message_inline_bytes_; }
-  uint32_t message_ring() const { return message_ring_; }
 
   /// Which of the processes this one is; set once its rank rows are known.
   uint32_t own_process = 0;
@@ -216,6 +222,7 @@ class Board {
   Status Map(int fd);
   uint64_t bytes() const;
   uint64_t slot_bytes() const;
+  uint64_t message_bytes() const;
 
   const Nonce nonce_;
   const uint32_t ranks_;
@@ -224,6 +231,7 @@ class Board {
   uint32_t message_inline_bytes_;
   uint32_t message_ring_;
   uint32_t inner_ring_;
+  uint32_t inner_message_ring_;
   std::byte* base_ = nullptr;
   Header* header_ = nullptr;
   RankRow* rank_rows_ = nullptr;

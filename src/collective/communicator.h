@@ -38,7 +38,10 @@ void ForEachCommunicator(const std::function<void(const Communicator&)>& call);
 /// Numbers of the operators of one communicator, or of the messages of one pair of ranks.
 class Counter final : public ir::Series {
  public:
-  explicit Counter(Communicator& owner) : owner_(owner) {}
+  /// Operators, or messages to or from one rank.
+  enum class Of : uint8_t { kOperators, kSends, kReceives };
+  explicit Counter(Communicator& owner, Of of = Of::kOperators, uint32_t peer = 0)
+      : owner_(owner), of_(of), peer_(peer) {}
   Status CheckLaunch() const override;
   void Skipped(std::string_view why) noexcept override;
   std::unique_ptr<ir::Envelope> MakeEnvelope() override;
@@ -47,6 +50,8 @@ class Counter final : public ir::Series {
 
  private:
   Communicator& owner_;
+  const Of of_;
+  const uint32_t peer_;
 };
 
 /// Threads: thread-safe. Counted: handles, tasks in queues and graphs hold one reference each.

@@ -133,16 +133,15 @@ void Net::TellMark(uint32_t rank, const SlotKey& key, wire::MarkKind mark) noexc
   Broadcast(frame, nullptr);
 }
 
-void Net::TellMessage(uint32_t from, uint32_t to, uint64_t number) noexcept {
+void Net::TellMessage(uint32_t from, uint32_t to, const SlotKey& key) noexcept {
   Link* const link = links_[board_.rank(to).process].get();
-  if (link != nullptr)
-    SendSlot(board_.message(from, to, number), MakeFrame(FrameKind::kMessage, from, to, number), link);
+  if (link != nullptr) SendSlot(board_.message(from, to, key), MakeFrame(FrameKind::kMessage, from, to, key), link);
 }
 
-void Net::TellMessageMark(uint32_t from, uint32_t to, uint64_t number, wire::MarkKind mark) noexcept {
+void Net::TellMessageMark(uint32_t from, uint32_t to, const SlotKey& key, wire::MarkKind mark) noexcept {
   Link* const link = links_[board_.rank(from).process].get();
   if (link == nullptr) return;
-  Frame frame = MakeFrame(FrameKind::kMessageMark, from, to, number);
+  Frame frame = MakeFrame(FrameKind::kMessageMark, from, to, key);
   frame.flags = mark;
   link->Post(frame);
 }
@@ -195,7 +194,7 @@ void Net::Cancel(Fetches& fetches) noexcept {
 void Net::Serve(uint32_t peer, const Frame& frame) {
   const bool is_message = frame.flags == wire::kFromMessage;
   Slot& slot =
-      is_message ? board_.message(frame.rank, frame.peer, frame.number) : board_.slot(frame.rank, KeyOf(frame));
+      is_message ? board_.message(frame.rank, frame.peer, KeyOf(frame)) : board_.slot(frame.rank, KeyOf(frame));
   const BufferRef& buffer = frame.flags == wire::kFromReceive ? slot.receive : slot.send;
   const bool is_there =
       slot.Has(slot.published, KeyOf(frame)) && slot.published.load(std::memory_order_seq_cst) == KeyOf(frame).mark();
@@ -261,18 +260,18 @@ bool Net::IsSound(uint32_t peer, const Frame& frame) {
       return IsOf(frame.rank, peer) && frame.bytes == 0 &&
              (frame.flags == wire::kReduced || frame.flags == wire::kFinished);
     case FrameKind::kMessage:
-      return IsOf(frame.rank, peer) && IsOf(frame.peer, own) && frame.inner == 0 && frame.bytes >= shown &&
+      return IsOf(frame.rank, peer) && IsOf(frame.peer, own) && frame.bytes >= shown &&
              frame.bytes <= shown + board_.message_inline_bytes();
     case FrameKind::kMessageMark:
-      return IsOf(frame.rank, own) && IsOf(frame.peer, peer) && frame.bytes == 0 && frame.inner == 0 &&
-             (frame.flags == wire::kFinished || frame.flags == wire::kRefused);
+      return IsOf(frame.rank, own) && IsOf(frame.peer, peer) && frame.bytes == 0 &&
+             (frame.flags == wire::kFinished || frame.flags == wire::kRefused || frame.flags == wire::kReduced);
     case FrameKind::kRow:
       return IsOf(frame.rank, peer) && frame.bytes < sizeof RankRow::reason &&
              frame.flags >= static_cast<uint8_t>(RankState::kReady) &&
              frame.flags <= static_cast<uint8_t>(RankState::kLeft) && frame.value <= 0xffff;
     case FrameKind::kFetch:
       return IsOf(frame.rank, own) && frame.bytes == 0 && frame.flags <= wire::kFromMessage &&
-             (frame.flags != wire::kFromMessage || (IsOf(frame.peer, peer) && frame.inner == 0));
+             (frame.flags != wire::kFromMessage || IsOf(frame.peer, peer));
     case FrameKind::kData: return true;
     case FrameKind::kFetched: return frame.bytes == 0;
     case FrameKind::kNotice: return frame.bytes == sizeof(wire::Notice);
@@ -327,10 +326,13 @@ void Net::OnFrame(uint32_t peer, const Frame& frame, const std::byte* payload) {
         board_.rank(frame.rank).done.store(mark, std::memory_order_relaxed);
       return;
     }
-    case FrameKind::kMessage: return TakeShown(board_.message(frame.rank, frame.peer, frame.number), frame, payload);
+    case FrameKind::kMessage: return TakeShown(board_.message(frame.rank, frame.peer, key), frame, payload);
     case FrameKind::kMessageMark: {
-      Slot& entry = board_.message(frame.rank, frame.peer, frame.number);
-      (frame.flags == wire::kRefused ? entry.refused : entry.finished).store(mark, std::memory_order_seq_cst);
+      Slot& entry = board_.message(frame.rank, frame.peer, key);
+      std::atomic<uint64_t>& word = frame.flags == wire::kRefused   ? entry.refused
+                                    : frame.flags == wire::kReduced ? entry.reduced
+                                                                    : entry.finished;
+      word.store(mark, std::memory_order_seq_cst);
       return;
     }
     case FrameKind::kRow: return TakeRow(frame, payload);

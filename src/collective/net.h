@@ -46,8 +46,8 @@ class Net final : private LinkEvents {
   // What a rank of this process has done; after it has been written to the board.
   void TellPublished(uint32_t rank, const SlotKey& key) noexcept;
   void TellMark(uint32_t rank, const SlotKey& key, wire::MarkKind mark) noexcept;
-  void TellMessage(uint32_t from, uint32_t to, uint64_t number) noexcept;
-  void TellMessageMark(uint32_t from, uint32_t to, uint64_t number, wire::MarkKind mark) noexcept;
+  void TellMessage(uint32_t from, uint32_t to, const SlotKey& key) noexcept;
+  void TellMessageMark(uint32_t from, uint32_t to, const SlotKey& key, wire::MarkKind mark) noexcept;
   void TellRow(uint32_t rank) noexcept;
   void TellNotice(const wire::Notice& notice) noexcept;
 

@@ -72,6 +72,7 @@ void Reset(Operation& operation) noexcept {
   for (Transfer& transfer : operation.call.transfers) {
     FreeStaged(&transfer.staged);
     transfer.stage = Transfer::kWaitsForEntry;
+    transfer.envelope = nullptr;
     if (!operation.is_by_graph) transfer.number.value = ir::Number::kNone;
   }
   if (operation.is_moving) operation.communicator->moving.fetch_sub(1, std::memory_order_release);
@@ -129,11 +130,22 @@ struct Lost {
   std::string what;
 };
 
+// The transfer in a body of a conditional task whose other rank has ended its bodies; null: there is none.
+const Transfer* WhoseMessageIsLost(const Operation& operation) {
+  for (const Transfer& transfer : operation.call.transfers) {
+    if (transfer.envelope == nullptr || transfer.stage == Transfer::kDone || !transfer.envelope->HasPeerLeft())
+      continue;
+    if (!HasArrived(operation, transfer.peer)) return &transfer;
+  }
+  return nullptr;
+}
+
 bool SomebodyIsOut(const Operation& operation) {
   const Communicator& communicator = *operation.communicator;
   const Board& board = communicator.board();
   if (board.IsOut(communicator.rank())) return true;
   if (operation.envelope != nullptr && operation.envelope->WhoHasLeft(operation) != board.ranks()) return true;
+  if (WhoseMessageIsLost(operation) != nullptr) return true;
   for (uint32_t rank = 0; rank < board.ranks(); ++rank) {
     if (board.IsOut(rank) && !HasArrived(operation, rank)) return true;
   }
@@ -155,6 +167,7 @@ Lost WhoIsLost(const Operation& operation) {
       return {kParameter, envelope->WhyLeft(operation, left)};
     }
   }
+  if (const Transfer* const lost = WhoseMessageIsLost(operation)) return {kParameter, lost->envelope->Refuse()};
   for (uint32_t rank = 0; rank < board.ranks(); ++rank) {
     if (rank == communicator.rank() || !board.IsOut(rank) || HasArrived(operation, rank)) continue;
     return {kRemote, fmt::format("EI0012: {} cannot end on rank {}, Heartbeat Lost Occurred: {}", here,
@@ -270,7 +283,15 @@ void Begin(RunContext& context, Operation& operation) {
   operation.is_by_graph = context.bindings != nullptr &&
                           (operation.number.binding >= 0 ||
                            (!operation.call.transfers.empty() && operation.call.transfers[0].number.binding >= 0));
-  for (Transfer& transfer : operation.call.transfers) transfer.running = NumberOf(context, transfer.number);
+  for (Transfer& transfer : operation.call.transfers) {
+    const uint64_t number = NumberOf(context, transfer.number);
+    transfer.running = number;
+    transfer.branch = operation.descriptor.branch;
+    if (context.bindings == nullptr || context.bindings->envelopes.empty() || transfer.number.binding < 0) continue;
+    ir::Envelope* const envelope = context.bindings->envelopes[static_cast<size_t>(transfer.number.binding)];
+    transfer.envelope = static_cast<PairEnvelope*>(envelope);
+    transfer.running = {transfer.envelope->number(), number + 1};
+  }
   SetDeadline(operation);
   operation.stage = Operation::kSlot;
   const Environment& environment = TheEnvironment();
@@ -377,8 +398,9 @@ RunResult RunToSlot(RunContext& context, Operation& operation) {
     operation.stage = Operation::kSlot;
   }
   Lost lost;
+  const bool is_message = !operation.call.transfers.empty();
   switch (Await(
-      context, operation, [&] { return StageHolds(operation); }, lost)) {
+      context, operation, [&] { return is_message ? CanGoOn(operation) : StageHolds(operation); }, lost)) {
     case Wait::kParked: return RunResult::kParked;
     case Wait::kFailed: return FailOperation(context, operation, lost.code, lost.what);
     case Wait::kOver: break;
@@ -424,8 +446,6 @@ void CancelRun(Operation& operation, device::Runnable* runnable, bool was_waitin
   Reset(operation);
 }
 
-namespace {
-
 RunResult RunPointToPoint(RunContext& context, Operation& operation) {
   for (;;) {
     StatusOr<bool> done = RunTransfers(context, operation);
@@ -447,6 +467,8 @@ RunResult RunPointToPoint(RunContext& context, Operation& operation) {
     }
   }
 }
+
+namespace {
 
 RunResult Run(RunContext& context, void* payload) {
   Operation& operation = *static_cast<Payload*>(payload)->operation;

@@ -36,6 +36,8 @@ struct Vectors {
   std::vector<uint64_t> receive_offsets;
 };
 
+class PairEnvelope;
+
 /// One send or receive.
 struct Transfer {
   bool is_send = false;
@@ -44,14 +46,18 @@ struct Transfer {
   uint64_t count = 0;
   std::byte* buffer = nullptr;
   ir::Number number;
+  bool is_envelope = false;  ///< no data: a conditional task, with `count` messages of the pair in its bodies
+  uint64_t hash = 0;         ///< of these
   // While it runs:
   enum Stage : uint8_t { kWaitsForEntry, kPublished, kFetching, kDone } stage = kWaitsForEntry;
   std::shared_ptr<Fetches> fetches;  ///< of a receive from another machine
   bool is_inline = false;
-  uint64_t running = 0;  ///< the number of this run
+  SlotKey running;                   ///< this run
+  PairEnvelope* envelope = nullptr;  ///< of a run in the body of a conditional task
+  uint64_t branch = 0;               ///< and how it came there
   void* staged = nullptr;
 
-  uint64_t bytes() const { return count * SizeOf(type); }
+  uint64_t bytes() const { return is_envelope ? 0 : count * SizeOf(type); }
 };
 
 /// An operator with its arguments. Owns what it points to but the buffers.
@@ -141,6 +147,36 @@ class ConditionEnvelope final : public ir::Envelope {
   std::atomic<bool> is_announced_{false};
 };
 
+/// The bodies of one conditional task, for messages of one pair in one direction. As ConditionEnvelope, between two
+/// ranks: the sender shows a message that says how many there were, and the receiver answers.
+class PairEnvelope final : public ir::Envelope {
+ public:
+  PairEnvelope(Communicator& communicator, bool is_send, uint32_t peer);
+  ir::RunResult Open(device::RunContext& context, uint64_t number, uint64_t graph) override;
+  uint64_t Take(uint64_t count, uint64_t branch) noexcept override;
+  void Announce() noexcept override;
+  ir::RunResult Close(device::RunContext& context) override;
+  void Abandon(device::Runnable* runnable) noexcept override;
+  std::string WaitsFor() const override;
+  bool WaitsForAnswer() const override { return own().is_send; }
+
+  uint64_t number() const { return own().running.number; }
+  /// Whether the other rank has ended its bodies; a message that is not there then will not come.
+  bool HasPeerLeft() const;
+  /// Tells the other rank that the two do not agree; and why.
+  std::string Refuse() noexcept;
+
+ private:
+  Transfer& own() { return operation_.call.transfers[0]; }
+  const Transfer& own() const { return operation_.call.transfers[0]; }
+  Slot& entry() const;
+
+  Operation operation_;
+  std::atomic<uint64_t> taken_{0};
+  std::atomic<uint64_t> hash_{0};
+  std::atomic<bool> is_announced_{false};
+};
+
 /// Queues or records the operator. Its arguments were checked.
 Status Submit(runtime::Stream& stream, Communicator& communicator, Call call);
 
@@ -205,6 +241,7 @@ void SetDeadline(Operation& operation);
 /// The first stage, until the slot is free, and all that follow. As runs of a task; a failure stands in the
 /// context.
 ir::RunResult RunToSlot(device::RunContext& context, Operation& operation);
+ir::RunResult RunPointToPoint(device::RunContext& context, Operation& operation);
 ir::RunResult RunCollective(device::RunContext& context, Operation& operation);
 /// Shows the operator to the others.
 Status PublishAndTell(Operation& operation);
@@ -215,5 +252,12 @@ void CancelRun(Operation& operation, device::Runnable* runnable, bool was_waitin
 StatusOr<bool> RunTransfers(device::RunContext& context, Operation& operation);
 /// Whether one of the transfers that are not done can go on.
 bool CanGoOn(const Operation& operation);
+/// Whether the place of a message is free.
+bool IsFree(const Board& board, const Transfer& transfer, const Slot& entry);
+/// Shows a message whose place is free.
+Status Show(Communicator& communicator, Transfer& transfer);
+/// The receiver has a word for what became of a message.
+void Answer(const Communicator& communicator, const Transfer& transfer, std::atomic<uint64_t>& word,
+            wire::MarkKind mark);
 
 }  // namespace reprise::collective

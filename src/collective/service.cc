@@ -40,7 +40,7 @@ struct Guest {
   size_t got = 0;  // bytes of the Hello
   bool is_sound = false;
   bool is_welcome = true;  // its machine may take part
-  bool is_told = false;  // why there is no group
+  bool is_told = false;    // why there is no group
   Clock::time_point since;
   wire::Hello hello{};
 };

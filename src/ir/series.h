@@ -38,6 +38,8 @@ class Envelope {
   virtual RunResult Close(device::RunContext& context) = 0;
   /// Neither Open nor Close is called any more in this execution; `runnable`, which may be null, had parked.
   virtual void Abandon(device::Runnable* runnable) noexcept = 0;
+  /// Whether Close waits for the Close of others, and not only for their Announce: such are closed last.
+  virtual bool WaitsForAnswer() const { return false; }
   /// What Open or Close waits for, for somebody who asks; empty: nothing.
   virtual std::string WaitsFor() const = 0;
 };

@@ -108,7 +108,10 @@ void Model::CollectSeries() {
       collector.Take(*use.series, added.number);
       added.envelope = use.series->MakeEnvelope();
     }
-    if (!is_sub()) Link(*task, task->uses);
+    if (is_sub()) continue;
+    std::stable_partition(task->uses.begin(), task->uses.end(),
+                          [](const ConditionTask::Use& use) { return !use.envelope->WaitsForAnswer(); });
+    Link(*task, task->uses);
   }
   if (series_.empty()) return;
   Marker marker(series_);

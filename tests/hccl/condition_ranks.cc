@@ -10,13 +10,20 @@ namespace {
 // Sums of all sorts: in the slots, through shared memory or the network, in pieces, of two steps and of one.
 struct Work {
   explicit Work(const Rank& of, uint32_t ranks)
-      : rank(of), n(ranks), recorder(of), small(4), large(300000), all(3000 * n) {}
+      : rank(of), n(ranks), recorder(of), small(4), large(300000), passed(300000), all(3000 * n) {}
   void Record() {
     const aclrtStream stream = recorder.stream();
     for (Buffer<int64_t>* data : {&small, &large})
       EXPECT_OK(HcclAllReduce(data->data(), data->data(), data->size(), HCCL_DATA_TYPE_INT64, HCCL_REDUCE_SUM,
                               rank.comm, stream));
     EXPECT_OK(HcclAllGather(large.data(), all.data(), 3000, HCCL_DATA_TYPE_INT64, rank.comm, stream));
+    const auto next = static_cast<uint32_t>((rank.rank + 1) % n);
+    const auto last = static_cast<uint32_t>((rank.rank + n - 1) % n);
+    for (const size_t count : {small.size(), large.size()}) {
+      HcclSendRecvItem items[] = {{HCCL_SEND, large.data(), count, HCCL_DATA_TYPE_INT64, next},
+                                  {HCCL_RECV, passed.data(), count, HCCL_DATA_TYPE_INT64, last}};
+      EXPECT_OK(HcclBatchSendRecv(items, 2, rank.comm, stream));
+    }
     EXPECT_OK(HcclBroadcast(all.data(), 3000, HCCL_DATA_TYPE_INT64, n - 1, rank.comm, stream));
   }
   void Fill() {
@@ -28,6 +35,7 @@ struct Work {
     ASSERT_EQ(3 * factor, small[3]);
     ASSERT_EQ(299999 * factor, large[299999]);
     if (rounds != 0) {
+      ASSERT_EQ(299999 * factor, passed[299999]);
       ASSERT_EQ(2999 * factor, all[3000 * n - 1]);
     }
   }
@@ -37,6 +45,7 @@ struct Work {
   Recorder recorder;
   Buffer<int64_t> small;
   Buffer<int64_t> large;
+  Buffer<int64_t> passed;
   Buffer<int64_t> all;
 };
 

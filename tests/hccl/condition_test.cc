@@ -486,20 +486,76 @@ TEST(HcclConditions, HC_097_HF_03_AnAbortAndADestroyedRankEndTheWait) {
   }
 }
 
-TEST(HcclConditions, SendsAndReceivesInBodiesAreRefused) {
-  Ranks ranks(2);
-  Rank& rank = ranks[0];
-  rank.Use();
-  Buffer<int64_t> data(4);
-  Recorder recorder(rank);
-  const aclmdlRI graph = recorder.Graph([&] {
-    (void)recorder.Add(kIf, {[&] {
-                         EXPECT_EQ(HCCL_E_NOT_SUPPORT,
-                                   HcclSend(data.data(), 4, HCCL_DATA_TYPE_INT64, 1, rank.comm, recorder.stream()));
-                         EXPECT_NE(std::string::npos, Message().find("body of a conditional task")) << Message();
-                       }});
-  });
-  EXPECT_EQ(0, aclmdlRIDestroy(graph));
+// Each rank hands its data on to the next one.
+void PassOn(Side& s, uint32_t ranks, Buffer<int64_t>& got) {
+  HcclSendRecvItem items[] = {
+      {HCCL_SEND, s.data.data(), s.data.size(), HCCL_DATA_TYPE_INT64, (s.rank.rank + 1) % ranks},
+      {HCCL_RECV, got.data(), got.size(), HCCL_DATA_TYPE_INT64, (s.rank.rank + ranks - 1) % ranks}};
+  EXPECT_OK(HcclBatchSendRecv(items, 2, s.rank.comm, s.recorder.stream()));
+  EXPECT_EQ(0, aclrtMemcpyAsync(s.data.data(), s.data.size() * 8, got.data(), got.size() * 8,
+                                ACL_MEMCPY_DEVICE_TO_DEVICE, s.recorder.stream()));
+}
+
+TEST(HcclConditions, HC_090_SendsAndReceives) {
+  constexpr uint32_t kRanks = 3;
+  for (const size_t size : kSizes) {
+    Ranks rows(1);
+    std::deque<Buffer<int64_t>> got;
+    for (uint32_t i = 0; i < kRanks; ++i) {
+      EXPECT_EQ(0, aclrtSetDevice(static_cast<int>(i)));
+      got.emplace_back(size);
+    }
+    Sides all(kRanks, size, [&](Side& s) {
+      Buffer<int64_t>& mine = got[s.rank.rank];
+      s.Add(kWhile, {[&] {
+              PassOn(s, kRanks, mine);
+              s.recorder.CountDown(&s.cells[0]);
+            }});
+      s.Add(kSwitch, {[] {}, [&] { PassOn(s, kRanks, mine), s.Sum(), PassOn(s, kRanks, mine); }});
+      PassOn(s, kRanks, mine);
+    });
+    for (const uint64_t rounds : {0u, 1u, 5u, 30u, 2u}) {
+      for (const uint64_t choice : {0u, 1u}) {
+        for (const auto& side : all.sides) side->data.Fill([&](size_t) { return side->rank.rank; });
+        all.Set(0, rounds);
+        all.Set(1, choice);
+        all.Replay();
+        for (const auto& side : all.sides) {
+          const auto came_from = static_cast<int64_t>((side->rank.rank + 3 * 40 - rounds - 1) % 3);
+          ASSERT_EQ(choice == 0 ? came_from : 3, side->data[size - 1]) << rounds;
+        }
+      }
+    }
+  }
+}
+
+// One side of a pair has a message more in its body than the other one.
+TEST(HcclConditions, HC_091_AMessageTooMany) {
+  for (const size_t size : kSizes) {
+    for (const uint32_t more : {0u, 1u}) {  // the sender, the receiver
+      for (const uint64_t rounds : {0u, 3u}) {
+        Sides all(2, size, [](Side& s) {
+          s.Add(kWhile, {[&] {
+                  if (s.rank.rank == 0) {
+                    EXPECT_OK(HcclSend(s.data.data(), s.data.size(), HCCL_DATA_TYPE_INT64, 1, s.rank.comm,
+                                       s.recorder.stream()));
+                  } else {
+                    EXPECT_OK(HcclRecv(s.data.data(), s.data.size(), HCCL_DATA_TYPE_INT64, 0, s.rank.comm,
+                                       s.recorder.stream()));
+                  }
+                  s.recorder.CountDown(&s.cells[0]);
+                }});
+        });
+        all.Set(0, rounds);
+        *all[more].cells[0] = rounds + 1;
+        for (const auto& side : all.sides) {
+          side->rank.Use();
+          side->Launch();
+        }
+        all.ExpectMismatch();
+      }
+    }
+  }
 }
 
 TEST(HcclConditions, DISABLED_Strict) {
