@@ -182,6 +182,9 @@ Status Submit(runtime::Stream& stream, Communicator& communicator, Call call);
 
 // ---- Parts of Run, see the sources of these names ----
 
+/// task.cc: an operator is under way.
+void HoldSpinningIfCrowded(const Board& board);
+
 /// agree.cc: why the ranks cannot do this together; empty when they agree. All have published.
 std::string WhyDisagree(const Operation& operation);
 /// Which ranks did not come to the stage that the operation waits in, and how far they are.
@@ -236,7 +239,9 @@ class Reading {
   bool is_open_ = true;
 };
 
-/// operation.cc: when the operator must have ended.
+/// operation.cc: one run of the task.
+ir::RunResult RunOperation(device::RunContext& context, Operation& operation);
+/// When the operator must have ended.
 void SetDeadline(Operation& operation);
 /// The first stage, until the slot is free, and all that follow. As runs of a task; a failure stands in the
 /// context.
