@@ -202,7 +202,8 @@ class UNetBlock(nn.Module):
     def forward(self, x):
         side = F.relu(self.first(x))
         x = F.relu(self.inner(F.relu(self.down(side))))
-        x = F.pixel_shuffle(x, 2)
+        n, c, h, w = x.shape  # pixel_shuffle, which the published package does not convert
+        x = x.view(n, c // 4, 2, 2, h, w).permute(0, 1, 4, 2, 5, 3).reshape(n, c // 4, 2 * h, 2 * w)
         return F.relu(self.norm(self.last(torch.cat((side, x), 1))))
 
 

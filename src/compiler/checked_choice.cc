@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which inputs are worth a check before each run. The check reads them once, at the speed of memory; what it saves is
-// that they are brought into another order before they are used, and work that weights alone decide.
+// Which inputs are worth a check before each run. What it saves is that they are brought into another order before they
+// are used, and work that weights alone decide.
 #include <algorithm>
 #include <set>
 
@@ -32,12 +32,16 @@ constexpr Product kProducts[] = {
     {"BatchMatMulV3", "x2", false},
 };
 
+// Norms of inference, which fold into the product that they follow: their operands behind the first are as constant as
+// the weights are, though frameworks say so of parameters alone, and not of statistics.
+constexpr std::string_view kNorms[] = {"BNInfer", "BatchNorm", "BatchNormV3"};
+
 class Choice {
  public:
   Choice(const Graph& graph, const CompileOptions& options, std::span<const uint32_t> asked)
-      : graph_(graph), writes_(graph), sources_(graph.nodes.size()) {
+      : graph_(graph), options_(options), writes_(graph), sources_(graph.nodes.size()) {
     for (const uint32_t input : asked) {
-      if (input < graph.inputs.size() && MayStay(input, options)) asked_.insert(input);
+      if (input < graph.inputs.size() && MayStay(input)) asked_.insert(input);
     }
   }
 
@@ -49,6 +53,7 @@ class Choice {
     std::set<uint32_t> chosen;
     for (const uint32_t input : useful_) Take(input, most_bytes, chosen);
     if (chosen.empty()) return {};
+    asked_.insert(beside_.begin(), beside_.end());
     for (const uint32_t input : asked_) {
       if (BytesOf(input) <= kSmallBytes) Take(input, most_bytes, chosen);
     }
@@ -61,10 +66,10 @@ class Choice {
   }
 
   // Nobody writes its memory while the graph runs.
-  bool MayStay(uint32_t input, const CompileOptions& options) const {
+  bool MayStay(uint32_t input) const {
     const Port port{graph_.inputs[input], 0};
-    const bool is_shared = std::ranges::any_of(options.shared_inputs, [&](const auto& p) { return p.first == input; });
-    return !is_shared && std::ranges::count(options.scratch_inputs, input) == 0 && !writes_.IsWritten(port) &&
+    const bool is_shared = std::ranges::any_of(options_.shared_inputs, [&](const auto& p) { return p.first == input; });
+    return !is_shared && std::ranges::count(options_.scratch_inputs, input) == 0 && !writes_.IsWritten(port) &&
            graph_.at(port.node).type != "RefData" && BytesOf(input) > 0;
   }
 
@@ -103,8 +108,20 @@ class Choice {
     }
     if (is_of_weights) {
       sources_[id] = std::move(all);
-    } else if (!all.empty()) {
-      VisitProduct(id);
+    } else {
+      if (!all.empty()) VisitProduct(id);
+      VisitNorm(node);
+    }
+  }
+
+  void VisitNorm(const Node& node) {
+    if (std::ranges::count(kNorms, node.type) == 0 || node.inputs.empty() || !node.inputs[0].source.is_set()) return;
+    if (ProductOf(graph_.at(node.inputs[0].source.node)) == nullptr) return;
+    for (const Input& operand : std::span(node.inputs).subspan(1)) {
+      if (!operand.source.is_set()) continue;
+      const auto found = std::ranges::find(graph_.inputs, operand.source.node);
+      const auto input = static_cast<uint32_t>(found - graph_.inputs.begin());
+      if (found != graph_.inputs.end() && MayStay(input)) beside_.insert(input);
     }
   }
 
@@ -132,10 +149,12 @@ class Choice {
   }
 
   const Graph& graph_;
+  const CompileOptions& options_;
   const Writes writes_;
   std::vector<std::set<uint32_t>> sources_;  ///< by node: the weights that it is made of, and of nothing else
   std::set<uint32_t> asked_;
   std::set<uint32_t> useful_;
+  std::set<uint32_t> beside_;  ///< operands of norms behind products
   int64_t products_ = 0;
 };
 

@@ -12,6 +12,7 @@
 #include "compiler/run_check.h"
 #include "compiler/storage.h"
 #include "device/scheduler.h"
+#include "device/write_watch.h"
 #include "ops/digest.h"
 #include "runtime/stream.h"
 #include "runtime/tasks.h"
@@ -47,19 +48,29 @@ class Pieces {
 
   size_t size() const { return pieces_.size(); }
 
-  // visit(piece, digest) on any thread, until it returns false, which ends its share. Without a scheduler on this one.
-  template <class Visit>
-  void ForEach(device::Scheduler* scheduler, const Addresses& addresses, Visit& visit) const {
+  // Where the pieces lie when the weights lie at `addresses`.
+  std::vector<device::WatchedRange> RangesAt(const Addresses& addresses) const {
+    std::vector<device::WatchedRange> ranges;
+    for (const Piece& piece : pieces_) ranges.push_back({addresses[piece.weight] + piece.at, piece.bytes});
+    return ranges;
+  }
+
+  // visit(piece, digest) on any thread, of pieces that are wanted, until it returns false, which ends its share.
+  // Without a scheduler on this one.
+  template <class Wanted, class Visit>
+  void ForEach(device::Scheduler* scheduler, const Addresses& addresses, const Wanted& wanted, Visit& visit) const {
     struct Work {
       const Pieces& pieces;
       const Addresses& addresses;
+      const Wanted& wanted;
       Visit& visit;
-    } work{*this, addresses, visit};
+    } work{*this, addresses, wanted, visit};
     constexpr auto kBody = [](void* arg, int64_t first, int64_t last) {
       const Work& all = *static_cast<const Work*>(arg);
       const size_t end = all.pieces.shares_[static_cast<size_t>(last)];
       for (size_t i = all.pieces.shares_[static_cast<size_t>(first)]; i < end; ++i) {
         const Piece& piece = all.pieces.pieces_[i];
+        if (!all.wanted(i)) continue;
         if (!all.visit(i, ops::DigestOf(all.addresses[piece.weight] + piece.at, piece.bytes))) return;
       }
     };
@@ -76,6 +87,37 @@ class Pieces {
   };
   std::vector<Piece> pieces_;
   std::vector<size_t> shares_;  ///< the first piece of each, and the end
+};
+
+constexpr auto kAll = [](size_t) { return true; };
+
+// Weights at one place, watched for writes: a look need only read what has been written since the look before.
+class Watched {
+ public:
+  // Nothing where the kernel does not tell.
+  static std::shared_ptr<Watched> Of(const Pieces& pieces, const Addresses& addresses) {
+    std::unique_ptr<device::WriteWatch> watch = device::WriteWatch::Of(pieces.RangesAt(addresses));
+    if (watch == nullptr) return nullptr;
+    return std::make_shared<Watched>(addresses, std::move(watch));
+  }
+  Watched(const Addresses& addresses, std::unique_ptr<device::WriteWatch> watch)
+      : addresses_(addresses), watch_(std::move(watch)), checked_(watch_->size()) {}
+
+  bool IsAt(const Addresses& addresses) const { return addresses_ == addresses; }
+  void Look() { watch_->Look(); }
+  size_t size() const { return checked_.size(); }
+  uint64_t writes(size_t piece) const { return watch_->writes(piece); }
+  // Whether it has been written since it was found as it should be.
+  bool IsWritten(size_t piece) const {
+    return checked_[piece].load(std::memory_order_acquire) != watch_->writes(piece);
+  }
+  // `writes`: as they were before it was read.
+  void SetChecked(size_t piece, uint64_t writes) { checked_[piece].store(writes, std::memory_order_release); }
+
+ private:
+  const Addresses addresses_;
+  const std::unique_ptr<device::WriteWatch> watch_;
+  std::vector<std::atomic<uint64_t>> checked_;  ///< writes when it was read; none yet: 0
 };
 
 // What runs count; read by anybody.
@@ -97,15 +139,36 @@ struct Check final : RunCondition {
   std::shared_ptr<const Pieces> pieces;
   std::shared_ptr<const Prepared> prepared;  ///< lives as long as runs that may go through it
   std::shared_ptr<Counts> counts;
+  std::shared_ptr<Watched> watched;  ///< the weights there; nothing: all are read
   Addresses addresses;
 
   void Look(device::Scheduler& scheduler) {
     std::atomic<bool> is_same{true};
-    const auto visit = [&](size_t piece, const kernels::Digest& digest) {
-      if (digest != prepared->digests[piece]) is_same.store(false, std::memory_order_relaxed);
-      return is_same.load(std::memory_order_relaxed);
+    const auto differs = [&](size_t piece, const kernels::Digest& digest) {
+      if (digest == prepared->digests[piece]) return false;
+      is_same.store(false, std::memory_order_relaxed);
+      return true;
     };
-    pieces->ForEach(&scheduler, addresses, visit);
+    if (watched == nullptr) {
+      const auto visit = [&](size_t piece, const kernels::Digest& digest) {
+        return !differs(piece, digest) && is_same.load(std::memory_order_relaxed);
+      };
+      pieces->ForEach(&scheduler, addresses, kAll, visit);
+    } else {
+      watched->Look();
+      std::vector<uint64_t> writes;
+      for (size_t piece = 0; piece < watched->size(); ++piece) {
+        if (!watched->IsWritten(piece)) continue;
+        if (writes.empty()) writes.resize(watched->size());
+        writes[piece] = watched->writes(piece);
+      }
+      const auto is_wanted = [&](size_t piece) { return writes[piece] != 0; };
+      const auto visit = [&](size_t piece, const kernels::Digest& digest) {
+        if (!differs(piece, digest)) watched->SetChecked(piece, writes[piece]);
+        return is_same.load(std::memory_order_relaxed);
+      };
+      if (!writes.empty()) pieces->ForEach(&scheduler, addresses, is_wanted, visit);
+    }
     const bool found = is_same.load(std::memory_order_relaxed);
     ++(found ? counts->prepared : counts->general);
     if (!found) prepared->is_stale.store(true, std::memory_order_relaxed);
@@ -126,7 +189,7 @@ struct Observation {
       found[piece] = digest;
       return true;
     };
-    pieces.ForEach(&scheduler, addresses, visit);
+    pieces.ForEach(&scheduler, addresses, kAll, visit);
     MutexLock lock(mutex);
     is_same.store(found == digests, std::memory_order_release);
     digests = std::move(found);
@@ -137,10 +200,11 @@ struct Observation {
 class CheckedExecutable final : public Executable {
  public:
   CheckedExecutable(std::shared_ptr<Executable> general, Graph source, const CompileOptions& options,
-                    std::vector<uint32_t> inputs, uint64_t most_bytes)
+                    std::vector<uint32_t> inputs, uint64_t most_bytes, Look look)
       : general_(std::move(general)),
         inputs_(std::move(inputs)),
         most_bytes_(most_bytes),
+        look_(look),
         source_(std::move(source)),
         options_(options) {
     options_.drops_constants = true;
@@ -173,18 +237,19 @@ class CheckedExecutable final : public Executable {
 
   Status Run(runtime::Stream& stream, const RunRequest& request) override {
     if (request.condition != nullptr || !HasWeights(request)) return general_->Run(stream, request);
-    std::shared_ptr<const Prepared> prepared;
+    auto check = std::make_shared<Check>();
+    check->addresses = AddressesOf(request);
     {
       MutexLock lock(mutex_);
+      WatchAt(check->addresses);
+      check->watched = watched_;
+      if (watched_ == nullptr && look_ == Look::kAtWrites) return general_->Run(stream, request);
       REPRISE_RETURN_IF_ERROR(Advance(stream, request));
-      prepared = prepared_;
+      check->prepared = prepared_;
     }
-    if (prepared == nullptr) return general_->Run(stream, request);
-    auto check = std::make_shared<Check>();
+    if (check->prepared == nullptr) return general_->Run(stream, request);
     check->pieces = pieces_;
-    check->prepared = prepared;
     check->counts = counts_;
-    check->addresses = AddressesOf(request);
     REPRISE_RETURN_IF_ERROR(
         runtime::SubmitClosure(stream, "check of inputs", [check](device::RunContext& context) -> Status {
           check->Look(context.scheduler());
@@ -193,7 +258,7 @@ class CheckedExecutable final : public Executable {
     RunRequest conditional = request;
     conditional.condition = check;
     conditional.runs_if = true;
-    if (!prepared->executable->Run(stream, conditional).ok()) {
+    if (!check->prepared->executable->Run(stream, conditional).ok()) {
       GiveUp();  // there is no memory for it: the graph runs without it
       return general_->Run(stream, request);
     }
@@ -229,6 +294,16 @@ class CheckedExecutable final : public Executable {
     Addresses addresses;
     for (const uint32_t input : inputs_) addresses.push_back(static_cast<const char*>(request.inputs[input].data));
     return addresses;
+  }
+
+  // Watches the weights where runs find them. Those that move from run to run are not watched: that costs more than it
+  // saves.
+  void WatchAt(const Addresses& addresses) REPRISE_REQUIRES(mutex_) {
+    if (watched_ != nullptr && watched_->IsAt(addresses)) return;
+    watched_ = nullptr;
+    const bool is_new = std::exchange(addresses_, addresses) != addresses;
+    if (is_given_up_ || (is_new && prepared_ != nullptr)) return;
+    watched_ = Watched::Of(*pieces_, addresses);
   }
 
   void GiveUp() {
@@ -311,7 +386,7 @@ class CheckedExecutable final : public Executable {
       return true;
     };
     // Of the copies, which nobody changes.
-    pieces_->ForEach(nullptr, copies, visit);
+    pieces_->ForEach(nullptr, copies, kAll, visit);
     return graph;
   }
 
@@ -327,6 +402,7 @@ class CheckedExecutable final : public Executable {
   const std::shared_ptr<Executable> general_;
   const std::vector<uint32_t> inputs_;
   const uint64_t most_bytes_;
+  const Look look_;
   std::vector<KnownTensor> known_;  ///< of inputs_
   std::vector<uint32_t> written_;   ///< inputs whose memory the graph writes
   std::shared_ptr<const Pieces> pieces_;
@@ -335,6 +411,8 @@ class CheckedExecutable final : public Executable {
   const Graph source_;
   CompileOptions options_;
   std::shared_ptr<const Prepared> prepared_ REPRISE_GUARDED_BY(mutex_);
+  std::shared_ptr<Watched> watched_ REPRISE_GUARDED_BY(mutex_);
+  Addresses addresses_ REPRISE_GUARDED_BY(mutex_);  ///< of the last run that was not watched before
   std::shared_ptr<Observation> observation_ REPRISE_GUARDED_BY(mutex_);  ///< since weights have changed
   uint32_t interval_ REPRISE_GUARDED_BY(mutex_) = 0;
   uint32_t runs_to_look_ REPRISE_GUARDED_BY(mutex_) = 0;
@@ -345,10 +423,10 @@ class CheckedExecutable final : public Executable {
 
 std::shared_ptr<Executable> CheckInputs(std::shared_ptr<Executable> general, Graph source,
                                         const CompileOptions& options, std::vector<uint32_t> inputs,
-                                        uint64_t most_bytes) {
+                                        uint64_t most_bytes, Look look) {
   if (inputs.empty() || !general->is_static()) return general;
   return std::make_shared<CheckedExecutable>(std::move(general), std::move(source), options, std::move(inputs),
-                                             most_bytes);
+                                             most_bytes, look);
 }
 
 std::optional<CheckedRuns> CheckedRunsOf(const Executable& executable) {

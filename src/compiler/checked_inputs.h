@@ -6,8 +6,9 @@
 //     run ──► digests of the weights, where they are now ──equal──► graph with the weights compiled in
 //                                                        ──else───► graph that takes them as inputs
 //
-// The look is a task of the stream, behind all that was queued before. It reads the bytes, so that it does not matter
-// who has changed them, or through which address.
+// The look is a task of the stream, behind all that was queued before. Where the kernel tells which pages have been
+// written (device/write_watch.h), it reads those alone; else all bytes. So it does not matter who has changed them, or
+// through which address.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +28,19 @@ namespace reprise::compiler {
 std::vector<uint32_t> ChooseCheckedInputs(const Graph& graph, const CompileOptions& options,
                                           std::span<const uint32_t> asked, uint64_t most_bytes);
 
+/// When a look may read.
+enum class Look {
+  kAtWrites,  ///< what has been written: weights that cannot be watched are not compiled in
+  kAlways,    ///< all weights, where they cannot be watched
+};
+
 /// `general` with checked inputs. `source`: the graph that it was compiled from. The copy with weights compiled in is
 /// made by the first run that is not captured and finds its stream idle; it has constants and features of its own. A
 /// run whose weights overlap memory that it writes goes through `general`. Where weights have changed, it is dropped,
 /// and made again when they have stayed the same for a while.
 std::shared_ptr<Executable> CheckInputs(std::shared_ptr<Executable> general, Graph source,
                                         const CompileOptions& options, std::vector<uint32_t> inputs,
-                                        uint64_t most_bytes);
+                                        uint64_t most_bytes, Look look);
 
 /// How often weights were compiled in, and how many runs found them changed.
 struct CheckedRuns {

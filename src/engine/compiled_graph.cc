@@ -25,6 +25,8 @@ namespace {
 
 // More sets of shapes than programs have that do not say so; the oldest one goes.
 constexpr size_t kMostSpecialised = 16;
+// What a graph may keep of weights among its inputs where options do not say.
+constexpr uint64_t kPreparedBytes = uint64_t{1} << 30;
 
 std::atomic<CompileFunction> g_compile{nullptr};
 std::atomic<uint64_t> g_compilations{0};
@@ -262,7 +264,9 @@ void CompiledGraph::CheckInputs(std::vector<uint32_t> weights) {
 }
 
 void CompiledGraph::CheckInputsOf(Variant& variant) const {
-  const auto most_bytes = static_cast<uint64_t>(options_.Number("reprise.preparedInputBytes"));
+  const int64_t asked = options_.Number("reprise.preparedInputBytes");
+  const uint64_t most_bytes = asked >= 0 ? static_cast<uint64_t>(asked) : kPreparedBytes;
+  const compiler::Look look = asked >= 0 ? compiler::Look::kAlways : compiler::Look::kAtWrites;
   if (weights_.empty() || most_bytes == 0 || !variant.executable->is_static()) return;
   std::vector<uint32_t> chosen =
       compiler::ChooseCheckedInputs(variant.executable->graph(), compile_options_, weights_, most_bytes);
@@ -270,7 +274,7 @@ void CompiledGraph::CheckInputsOf(Variant& variant) const {
   compiler::Graph graph = source_;
   SetInputs(graph, variant.inputs);
   variant.executable = compiler::CheckInputs(std::move(variant.executable), std::move(graph), compile_options_,
-                                             std::move(chosen), most_bytes);
+                                             std::move(chosen), most_bytes, look);
 }
 
 Status CompiledGraph::AddGears(const std::vector<opdef::Shape>& shapes) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "device/write_watch.h"
 #include "engine_fixture.h"
 #include "ops/digest.h"
 
@@ -286,16 +287,67 @@ y = MatMulV2(x, a)
 return y
 )";
   EXPECT_EQ(chosen(written, {1, 2}, 1 << 20), Chosen()) << "the graph writes it";
+  EXPECT_EQ(chosen(kNormText, {1}, 1 << 20), (Chosen{1, 2, 3, 4, 5})) << "statistics, which nobody calls weights";
+  EXPECT_EQ(chosen(kNormText, {2, 3, 4, 5}, 1 << 20), Chosen()) << "statistics alone";
 }
 
 TEST_F(CheckedInputs, OptionsSwitchThemOn) {
-  Load(kProductText, "1;2", {});
+  Load(kProductText, "1;2", {{"reprise.preparedInputBytes", "0"}});
   MakeProduct(1);
   ExpectProduct(1);
   EXPECT_FALSE((*session_->Compiled(1))->checked_runs().has_value());
   AddCompiled(2, kProductText);
   EXPECT_NE(session_->LoadGraph(2, {{"reprise.checkedInputIndexes", "3"}}, stream_).code(), 0);
   EXPECT_NE(session_->LoadGraph(2, {{"reprise.checkedInputIndexes", "x"}}, stream_).code(), 0);
+}
+
+// By themselves weights are compiled in where looks cost nothing, and nowhere else.
+TEST_F(CheckedInputs, AreOnWhereTheKernelTellsOfWrites) {
+  Load(kProductText, "1;2", {});
+  MakeProduct(1);
+  for (int run = 0; run < 3; ++run) ExpectProduct(1);
+  EXPECT_EQ(Counts().prepared, device::WriteWatch::IsPossible() ? 3U : 0U);
+  *static_cast<float*>(inputs_[1].data) = 2;
+  EXPECT_EQ(Execute().front(), kWidth + 1.5F);
+  EXPECT_EQ(Counts().general, device::WriteWatch::IsPossible() ? 1U : 0U);
+}
+
+// A bias beside values that each run changes shares their page.
+TEST_F(CheckedInputs, WhatLiesBesideThemMayChange) {
+  Load(kProductText, "1;2", {});
+  MakeProduct(1);
+  auto* const beside = static_cast<float*>(Block(4096));
+  std::fill_n(beside, kWidth, 0.5F);
+  inputs_[2].data = beside;
+  for (int run = 0; run < 5; ++run) {
+    beside[kWidth + 3] = static_cast<float>(run);
+    ExpectProduct(1);
+  }
+  EXPECT_EQ(Counts().general, 0U);
+  beside[kWidth - 1] = 7;
+  EXPECT_EQ(Execute().back(), kWidth + 7);
+  EXPECT_EQ(Counts().general, device::WriteWatch::IsPossible() ? 1U : 0U);
+}
+
+// The memory of a weight becomes memory of several processes, which are not watched.
+TEST_F(CheckedInputs, SharedWeightsAreReadAsTheyAre) {
+  Load(kProductText, "1;2", {});
+  MakeProduct(1);
+  for (int run = 0; run < 2; ++run) ExpectProduct(1);
+  void* shown = nullptr;
+  ASSERT_EQ(aclrtMalloc(&shown, 2 << 20, ACL_MEM_MALLOC_HUGE_FIRST), ACL_SUCCESS);
+  std::fill_n(static_cast<float*>(shown), kWidth * kWidth, 1.0F);
+  inputs_[1].data = shown;
+  for (int run = 0; run < 3; ++run) ExpectProduct(1);
+  char key[65] = {};
+  ASSERT_EQ(aclrtIpcMemGetExportKey(shown, 2 << 20, key, sizeof(key), 1), ACL_SUCCESS);
+  ExpectProduct(1);
+  std::fill_n(static_cast<float*>(shown), kWidth * kWidth, 2.0F);
+  for (int run = 0; run < 20; ++run) ExpectProduct(2);
+  std::fill_n(static_cast<float*>(shown), kWidth * kWidth, 3.0F);
+  for (int run = 0; run < 20; ++run) ExpectProduct(3);
+  (void)aclrtIpcMemClose(key);
+  EXPECT_EQ(aclrtFree(shown), ACL_SUCCESS);
 }
 
 TEST(Digest, SeesEveryChange) {

@@ -78,6 +78,9 @@ TEST(CompilerConvolution, ChainsComputeTheSame) {
                "strides = [1, 1, 2, 1]}\nreturn s\n",
            "p = " + conv +
                "q = MaxPoolWithArgmaxV3(x = p) {ksize = [3, 3], pads = [1, 1], strides = [2, 2]}\nreturn q\n",
+           "p = " + conv +
+               "q = MaxPoolWithArgmaxV1(x = p) {ksize = [1, 3, 3, 1], pads = [1, 1, 1, 1], strides = [1, 2, 2, 1]}\n"
+               "return q\n",
            "p = " + conv + "q = AvgPoolV2(x = p) {" + windows + "return q\n",
            "p = " + conv + "q = ReduceMeanD(x = p) {axes = [2, 3], keep_dims = false}\nreturn q\n",
            "p = " + conv +
@@ -97,6 +100,18 @@ TEST(CompilerConvolution, ChainsComputeTheSame) {
     EXPECT_GE(records["ConvLayoutPass"].changed, 1u) << body;
     ExpectNear(*before, *after);
   }
+}
+
+TEST(CompilerConvolution, PoolsWithoutUsersOfTheirMaskNeedNone) {
+  const std::string lists = "ksize = [1, 3, 2, 1], pads = [1, 1, 0, 1], strides = [1, 2, 1, 1]";
+  ExpectFusions(
+      {{"MaxPoolMaskFusionPass",
+        kImage + "y = MaxPoolWithArgmaxV1(x = x) {" + lists +
+            ", dilation = [1, 1, 2, 1], ceil_mode = true}\nreturn y\n",
+        kImage + "y = MaxPoolWithArgmaxV3(x = x) {ceil_mode = true, data_format = \"NCHW\", dilation = [1, 2], ksize = "
+                 "[3, 2], pads = [1, 0], strides = [2, 1]}\nreturn y\n"}});
+  ExpectRefusals(
+      {{"MaxPoolMaskFusionPass", kImage + "y = MaxPoolWithArgmaxV1(x = x) {" + lists + "}\nreturn y:0, y:1\n", ""}});
 }
 
 TEST(CompilerConvolution, StaysWhereTransposesCostMore) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What follows a convolution, as a part of it: a sum with another tensor, an activation.
+// What follows a convolution, as a part of it: a sum with another tensor, an activation. Pools that need no mask.
 #include <limits>
 
 #include "compiler/passes/fusions.h"
@@ -103,12 +103,38 @@ void FuseActivation(Match& match) {
   FuseInto(match, convolution, following);
 }
 
+// Height and width of a list of MaxPoolWithArgmaxV1, which has them in the middle; nothing for other lengths.
+std::vector<int64_t> MiddleOf(const std::vector<int64_t>& list) {
+  if (list.size() == 4) return {list[1], list[2]};
+  return list.size() == 2 ? list : std::vector<int64_t>();
+}
+
+// Largest elements of windows whose mask nobody wants: the operator that need not make it, and takes other layouts.
+void FuseMask(Match& match) {
+  if (!match.HasUsersOfFirstOutputOnly() || !match.IsClosed()) return;
+  opdef::Attributes attributes;
+  for (const char* name : {"ksize", "strides", "pads", "dilation"}) {
+    const auto found = match.node().attributes.find(name);
+    if (found == match.node().attributes.end()) continue;  // dilation: 1
+    std::vector<int64_t> sizes = MiddleOf(match.Ints(match.root(), name));
+    if (sizes.empty()) return match.Refuse(std::string(name) + " has neither two nor four numbers");
+    attributes.insert_or_assign(name, std::move(sizes));
+  }
+  attributes.insert_or_assign("ceil_mode", match.Flag(match.root(), "ceil_mode"));
+  attributes.insert_or_assign("data_format", std::string("NCHW"));
+  match.Replace("MaxPoolWithArgmaxV3", {{"x", match.In("x")}}, std::move(attributes));
+}
+
+Status RunMask(Graph& graph, PassContext& context) {
+  return RunFusion(graph, context, {"MaxPoolWithArgmaxV1"}, FuseMask);
+}
 Status RunSum(Graph& graph, PassContext& context) { return RunFusion(graph, context, {"Add", "AddV2"}, FuseSum); }
 Status RunActivation(Graph& graph, PassContext& context) {
   return RunFusion(graph, context, {"Relu", "ClipByValue", "ClipByValueV2"}, FuseActivation);
 }
 
 constexpr Pass kConvolutionPasses[] = {
+    Fusion("MaxPoolMaskFusionPass", RunMask, "largest elements of windows without their mask"),
     Fusion("ConvAddFusionPass", RunSum, "a tensor added to a convolution"),
     Fusion("ConvActivationFusionPass", RunActivation, "Relu, or bounds, behind a convolution"),
 };

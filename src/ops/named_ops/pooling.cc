@@ -152,19 +152,21 @@ Status StepLargest(NamedCall& call, const LargestWindows& windows, const Strided
                    {"indices", ChannelsFirst(places, windows.layout)}});
 }
 
+Status StepLargestAlone(NamedCall& call, const LargestWindows& windows) {
+  return StepWith(call, "aclnnMaxPool",
+                  {{"self", ChannelsFirst(call.Input("x").view(), windows.layout)},
+                   {"kernelShape", windows.sizes},
+                   {"strides", windows.strides},
+                   {"autoPad", int64_t{0}},
+                   {"pads", windows.pads},
+                   {"dilations", windows.dilations},
+                   {"ceilMode", call.context.Bool("ceil_mode")},
+                   {"out", ChannelsFirst(call.Output("y").view(), windows.layout)}});
+}
+
 Status LowerLargest(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const LargestWindows windows, ReadLargestWindows(call));
-  if (windows.sizes.size() == 2 && !call.Wants("argmax")) {
-    return StepWith(call, "aclnnMaxPool",
-                    {{"self", ChannelsFirst(call.Input("x").view(), windows.layout)},
-                     {"kernelShape", windows.sizes},
-                     {"strides", windows.strides},
-                     {"autoPad", int64_t{0}},
-                     {"pads", windows.pads},
-                     {"dilations", windows.dilations},
-                     {"ceilMode", call.context.Bool("ceil_mode")},
-                     {"out", ChannelsFirst(call.Output("y").view(), windows.layout)}});
-  }
+  if (windows.sizes.size() == 2 && !call.Wants("argmax")) return StepLargestAlone(call, windows);
   return StepLargest(call, windows, call.Output("y").view(), call.Output("argmax").view());
 }
 
@@ -172,6 +174,7 @@ Status LowerLargest(NamedCall& call) {
 Status LowerLargestWithMask(NamedCall& call) {
   constexpr int64_t kBits = 16;
   REPRISE_ASSIGN_OR_RETURN(const LargestWindows windows, ReadLargestWindows(call));
+  if (!call.Wants("argmax")) return StepLargestAlone(call, windows);
   const StridedView out = call.Output("y").view();
   const int64_t entries = (out.sizes[2] * out.sizes[3] + kBits - 1) / kBits;
   const int64_t elements = windows.sizes[0] * windows.sizes[1];
