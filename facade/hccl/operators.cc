@@ -26,11 +26,6 @@ Status Admit(const reprise::runtime::Stream& stream) {
         .Culprit(reprise::capture::DescribeOpenCapture())
         .Hint("end the capture with aclmdlRICaptureEnd, which says why, and begin anew");
   }
-  if (info.model != nullptr && info.model->is_sub()) {
-    return Error(reprise::collective::kNotSupported, "collectives cannot be in the body of a conditional task yet")
-        .Culprit(info.model->Describe())
-        .Hint("call them outside of the condition");
-  }
   return {};
 }
 

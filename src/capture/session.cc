@@ -399,6 +399,7 @@ StatusOr<Model*> End(Stream& stream) {
                  .Hint("close it with aclmdlRICaptureTaskGrpEnd before aclmdlRICaptureEnd");
   } else {
     status = session->CheckJoined();
+    if (status.ok()) status = model->CheckBodySeries();
     if (status.ok()) status = session->SealEvents();
   }
   if (status.ok()) {

@@ -15,11 +15,6 @@
 namespace reprise::collective {
 namespace {
 
-uint64_t Mix(uint64_t hash, uint64_t value) {
-  hash ^= value + 0x9e3779b97f4a7c15 + (hash << 6) + (hash >> 2);
-  return hash * 0xff51afd7ed558ccd;
-}
-
 uint64_t HashOfArray(uint64_t hash, const std::vector<uint64_t>& values) {
   for (const uint64_t value : values) hash = Mix(hash, value);
   return Mix(hash, values.size());
@@ -28,14 +23,17 @@ uint64_t HashOfArray(uint64_t hash, const std::vector<uint64_t>& values) {
 // Everything that all ranks must have equal.
 auto SignatureOf(const Descriptor& d) {
   const auto op = static_cast<Operator>(d.op);
-  const bool has_type = op != Operator::kBarrier;
+  const bool has_type = op != Operator::kBarrier && op != Operator::kCondition;
   return std::make_tuple(d.version, d.op, has_type ? d.type : uint8_t{0}, IsReduction(op) ? d.reduction : uint8_t{0},
-                         HasRoot(op) ? d.root : 0, d.count, d.vectors_hash, d.graph_hash);
+                         HasRoot(op) ? d.root : 0, d.count, d.vectors_hash, d.graph_hash, d.branch);
 }
 
 const char* FirstDifference(const Descriptor& a, const Descriptor& b) {
   if (a.version != b.version) return "protocol version";
   if (a.op != b.op) return "operator (the order of operators)";
+  if (a.op == static_cast<uint8_t>(Operator::kCondition) && (a.count != b.count || a.vectors_hash != b.vectors_hash))
+    return "a condition, and so what was run in a conditional task,";
+  if (a.branch != b.branch) return "a condition, and so the branch of a conditional task,";
   if (a.count != b.count) return "count";
   if (a.type != b.type) return "dataType";
   if (a.reduction != b.reduction) return "op";
@@ -93,8 +91,9 @@ std::string DescribeRank(const Board& board, uint32_t rank) {
     text += "no operator so far";
   } else {
     const Descriptor& last = board.slot(rank, begun - 1).descriptor;
+    const bool is_condition = last.op == static_cast<uint8_t>(Operator::kCondition);
     text += fmt::format("{} seq {}: {}", begun == done ? "finished" : "is in", (begun - 1) & kOrdinalMask,
-                        DescribeCall(last));
+                        is_condition ? "a conditional task" : DescribeCall(last));
   }
   return text + ")";
 }
@@ -105,7 +104,7 @@ std::string PairsDisagree(const Operation& operation) {
   const uint32_t ranks = board.ranks();
   std::vector<const uint64_t*> arrays(ranks);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    Slot& slot = board.slot(rank, operation.running);
+    Slot& slot = operation.SlotOf(rank);
     if (slot.inline_used < 3 * ranks * sizeof(uint64_t)) return fmt::format("EI0011: rank {} shows no counts", rank);
     arrays[rank] = reinterpret_cast<const uint64_t*>(slot.data());
   }
@@ -117,13 +116,24 @@ std::string PairsDisagree(const Operation& operation) {
       return fmt::format(
           "EI0005: The arguments for collective communication are inconsistent between ranks: group {}, seq {}, "
           "AlltoAllV: rank {} sends {} elements to rank {}, which receives {} from it",
-          operation.communicator->name(), operation.running & kOrdinalMask, from, sent, to, received);
+          operation.communicator->name(), SpokenNumber(operation.running), from, sent, to, received);
     }
   }
   return {};
 }
 
 }  // namespace
+
+uint64_t Mix(uint64_t hash, uint64_t value) {
+  hash ^= value + 0x9e3779b97f4a7c15 + (hash << 6) + (hash >> 2);
+  return hash * 0xff51afd7ed558ccd;
+}
+
+std::string SpokenNumber(const SlotKey& key) {
+  std::string text = std::to_string(key.number & kOrdinalMask);
+  if (key.inner != 0) text += fmt::format(", operator {} of its conditional task", key.inner);
+  return text;
+}
 
 Status CannotReach(const Communicator& communicator, uint32_t rank, const Status& why) {
   Board& board = communicator.board();
@@ -168,6 +178,8 @@ std::string DescribeCall(const Descriptor& descriptor) {
   const auto op = static_cast<Operator>(descriptor.op);
   std::string text = NameOf(op);
   if (op == Operator::kBarrier) return text;
+  if (op == Operator::kCondition)
+    return fmt::format("a conditional task whose bodies had {} operators", descriptor.count);
   text += fmt::format(", count {}, {}", descriptor.count, NameOfType(descriptor.type));
   if (IsReduction(op)) text += fmt::format(", {}", NameOfReduction(descriptor.reduction));
   if (HasRoot(op)) text += fmt::format(", root {}", descriptor.root);
@@ -177,35 +189,34 @@ std::string DescribeCall(const Descriptor& descriptor) {
 bool HasArrived(const Operation& operation, uint32_t rank) {
   const Communicator& communicator = *operation.communicator;
   const Board& board = communicator.board();
-  const auto reached = [](const std::atomic<uint64_t>& word, uint64_t wanted) {
-    return word.load(std::memory_order_seq_cst) >= wanted;
-  };
   if (!operation.call.transfers.empty()) {
     for (const Transfer& transfer : operation.call.transfers) {
       if (transfer.peer != rank || transfer.stage == Transfer::kDone) continue;
       const Slot& entry = transfer.is_send ? board.message(communicator.rank(), rank, transfer.running)
                                            : board.message(rank, communicator.rank(), transfer.running);
-      if (!transfer.is_send && !reached(entry.published, transfer.running + 1)) return false;
+      const SlotKey& key = transfer.running;
+      if (!transfer.is_send && !entry.Has(entry.published, key)) return false;
       if (transfer.stage == Transfer::kFetching && transfer.fetches->of_rank[rank].load() != 0) return false;
-      if (transfer.is_send && transfer.stage == Transfer::kPublished &&
-          !reached(entry.finished, transfer.running + 1) && !reached(entry.refused, transfer.running + 1))
+      if (transfer.is_send && transfer.stage == Transfer::kPublished && !entry.Has(entry.finished, key) &&
+          !entry.Has(entry.refused, key))
         return false;
-      const uint64_t ring = board.message_ring();
-      if (transfer.is_send && transfer.stage == Transfer::kWaitsForEntry && (transfer.running & kOrdinalMask) >= ring &&
-          !reached(entry.finished, transfer.running - ring + 1))
+      if (transfer.is_send && transfer.stage == Transfer::kWaitsForEntry && !IsFree(board, transfer, entry))
         return false;
     }
     return true;
   }
-  const Slot& slot = board.slot(rank, operation.running);
-  const uint64_t mark = operation.running + 1;
+  const Slot& slot = operation.SlotOf(rank);
+  const SlotKey& key = operation.running;
   switch (operation.stage) {
-    case Operation::kSlot: return (operation.running & kOrdinalMask) < kRing || reached(slot.finished, mark - kRing);
-    case Operation::kArrive: return reached(slot.published, mark);
-    case Operation::kGather: return reached(slot.reduced, mark);
+    case Operation::kSlot: {
+      const uint64_t ring = key.inner != 0 ? board.inner_ring() : kRing;
+      return key.place() < ring || slot.Has(slot.finished, key.Before(ring));
+    }
+    case Operation::kArrive: return slot.Has(slot.published, key);
+    case Operation::kGather: return slot.Has(slot.reduced, key);
     case Operation::kFetch:
     case Operation::kParts: return operation.fetches == nullptr || operation.fetches->of_rank[rank].load() == 0;
-    case Operation::kFinish: return reached(slot.finished, mark);
+    case Operation::kFinish: return slot.Has(slot.finished, key);
     case Operation::kBegin: break;
   }
   return true;
@@ -214,10 +225,10 @@ bool HasArrived(const Operation& operation, uint32_t rank) {
 std::string WhyDisagree(const Operation& operation) {
   const Communicator& communicator = *operation.communicator;
   const Board& board = communicator.board();
-  const Descriptor& own = board.slot(communicator.rank(), operation.running).descriptor;
+  const Descriptor& own = operation.SlotOf(communicator.rank()).descriptor;
   bool all_equal = true;
   for (uint32_t rank = 0; rank < board.ranks() && all_equal; ++rank)
-    all_equal = SignatureOf(board.slot(rank, operation.running).descriptor) == SignatureOf(own);
+    all_equal = SignatureOf(operation.SlotOf(rank).descriptor) == SignatureOf(own);
   if (all_equal) {
     if (operation.call.op == Operator::kAllToAllV) return PairsDisagree(operation);
     return {};
@@ -225,7 +236,7 @@ std::string WhyDisagree(const Operation& operation) {
   // The ranks by what they call. The largest part is held to be right; of equal ones that with the lowest rank.
   std::map<decltype(SignatureOf(own)), std::vector<uint32_t>> parts;
   for (uint32_t rank = 0; rank < board.ranks(); ++rank)
-    parts[SignatureOf(board.slot(rank, operation.running).descriptor)].push_back(rank);
+    parts[SignatureOf(operation.SlotOf(rank).descriptor)].push_back(rank);
   const auto most = std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
     return a.second.size() != b.second.size() ? a.second.size() < b.second.size() : a.second[0] > b.second[0];
   });
@@ -233,13 +244,13 @@ std::string WhyDisagree(const Operation& operation) {
   for (uint32_t rank = 0; rank < board.ranks(); ++rank) {
     if (std::find(most->second.begin(), most->second.end(), rank) == most->second.end()) odd.push_back(rank);
   }
-  const Descriptor& right = board.slot(most->second[0], operation.running).descriptor;
-  const Descriptor& wrong = board.slot(odd[0], operation.running).descriptor;
+  const Descriptor& right = operation.SlotOf(most->second[0]).descriptor;
+  const Descriptor& wrong = operation.SlotOf(odd[0]).descriptor;
   return fmt::format(
       "EI0005: The arguments for collective communication are inconsistent between ranks: group {}, seq {}, {} "
       "differs: "
       "rank {}: {}; against rank {}: {}{}",
-      communicator.name(), operation.running & kOrdinalMask, FirstDifference(right, wrong), List(odd),
+      communicator.name(), SpokenNumber(operation.running), FirstDifference(right, wrong), List(odd),
       DescribeCall(wrong) + InGraph(wrong), List(most->second), DescribeCall(right) + InGraph(right),
       wrong.launch != right.launch ? " (one side is a graph: a condition may have differed between ranks)" : "");
 }

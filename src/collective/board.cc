@@ -55,12 +55,23 @@ Board::Board(const Nonce& nonce, uint32_t ranks) : nonce_(nonce), ranks_(ranks) 
   // As many pairs as the square of the ranks.
   message_ring_ = ranks <= 16 ? 8 : ranks <= 256 ? 2 : 1;
   message_inline_bytes_ = ranks <= 16 ? 4096 : ranks <= 256 ? 256 : 0;
+  inner_ring_ = ranks <= 256 ? 4 : 1;
+  inner_message_ring_ = ranks <= 16 ? 2 : 1;
+}
+
+// Of all slots: each rank has its ring, and behind it the rings for bodies, one for each slot of the first.
+uint64_t Board::slot_bytes() const {
+  return Align(uint64_t{ranks_} * kRing * (1 + inner_ring_) * (sizeof(Slot) + inline_bytes_));
+}
+
+uint64_t Board::message_bytes() const {
+  return Align(uint64_t{ranks_} * ranks_ * message_ring_ * (1 + inner_message_ring_) *
+               (sizeof(Slot) + message_inline_bytes_));
 }
 
 uint64_t Board::bytes() const {
-  return Align(sizeof(Header)) + Align(uint64_t{ranks_} * (sizeof(RankRow) + sizeof(ProcessRow))) +
-         Align(uint64_t{ranks_} * kRing * (sizeof(Slot) + inline_bytes_)) +
-         Align(uint64_t{ranks_} * ranks_ * message_ring_ * (sizeof(Slot) + message_inline_bytes_));
+  return Align(sizeof(Header)) + Align(uint64_t{ranks_} * (sizeof(RankRow) + sizeof(ProcessRow))) + slot_bytes() +
+         message_bytes();
 }
 
 Status Board::Map(int fd) {
@@ -75,7 +86,7 @@ Status Board::Map(int fd) {
   process_rows_ = reinterpret_cast<ProcessRow*>(rank_rows_ + ranks_);
   next += Align(uint64_t{ranks_} * (sizeof(RankRow) + sizeof(ProcessRow)));
   slots_ = next;
-  messages_ = next + Align(uint64_t{ranks_} * kRing * (sizeof(Slot) + inline_bytes_));
+  messages_ = next + slot_bytes();
   return {};
 }
 
@@ -190,16 +201,30 @@ uint32_t Board::processes() const { return header_->processes.load(std::memory_o
 bool Board::IsCrowded() const { return ranks_ > 1 && 2 * ranks_here_ > static_cast<uint32_t>(device::UsableCores()); }
 void Board::set_processes(uint32_t count) { header_->processes.store(count, std::memory_order_release); }
 
-Slot& Board::slot(uint32_t rank, uint64_t number) const {
-  const uint64_t index = uint64_t{rank} * kRing + (number & kOrdinalMask) % kRing;
+Slot& Board::slot(uint32_t rank, const SlotKey& key) const {
+  const uint64_t place = (key.number & kOrdinalMask) % kRing;
+  const uint64_t behind = key.inner == 0 ? place : kRing + place * inner_ring_ + (key.inner - 1) % inner_ring_;
+  const uint64_t index = uint64_t{rank} * kRing * (1 + inner_ring_) + behind;
   return *reinterpret_cast<Slot*>((IsRemote(rank) ? mirror_slots_ : slots_) + index * (sizeof(Slot) + inline_bytes_));
 }
 
-Slot& Board::message(uint32_t from, uint32_t to, uint64_t number) const {
+Slot& Board::message(uint32_t from, uint32_t to, const SlotKey& key) const {
   const uint64_t pair = uint64_t{from} * ranks_ + to;
-  const uint64_t index = pair * message_ring_ + (number & kOrdinalMask) % message_ring_;
+  const uint64_t place = (key.number & kOrdinalMask) % message_ring_;
+  const uint64_t behind =
+      key.inner == 0 ? place : message_ring_ + place * inner_message_ring_ + (key.inner - 1) % inner_message_ring_;
+  const uint64_t index = pair * message_ring_ * (1 + inner_message_ring_) + behind;
   std::byte* const base = IsRemote(from) || IsRemote(to) ? mirror_messages_ : messages_;
   return *reinterpret_cast<Slot*>(base + index * (sizeof(Slot) + message_inline_bytes_));
+}
+
+// All have finished with what was here, and nobody looks before `task` says what it is now.
+void Slot::Adopt(const SlotKey& key) noexcept {
+  if (key.inner == 0 || task.load(std::memory_order_relaxed) == key.number + 1) return;
+  task.store(0, std::memory_order_seq_cst);
+  for (std::atomic<uint64_t>* word : {&published, &reduced, &finished, &refused, &closed})
+    word->store(0, std::memory_order_relaxed);
+  task.store(key.number + 1, std::memory_order_seq_cst);
 }
 
 void Board::WakeHere() noexcept {

@@ -5,7 +5,8 @@
 //
 //     a row     how it is: ready, suspended, failed, gone, and why
 //     slots     one for each of its operators that are under way, found by the operator's number: descriptor, where its
-//               buffers are, small data, and how far it has come
+//               buffers are, small data, and how far it has come; and a few more for each, for operators in the bodies
+//               of a conditional task that has the number
 //
 // and each ordered pair of ranks a few entries of the same sort for sends and receives. Whoever writes a part is its
 // owner; the others read. A number is written last, so that what it announces is there.
@@ -56,9 +57,25 @@ struct Descriptor {
   uint64_t graph_hash = 0;    ///< of all operators of the graph, with REPRISE_HCCL_STRICT_GRAPH
   uint32_t root = 0;          ///< or peer
   uint32_t rank = 0;
-  uint64_t spare[2] = {};
+  uint64_t branch = 0;  ///< in the body of a conditional task: how it came there
+  uint64_t spare = 0;
 };
 static_assert(sizeof(Descriptor) == 64);
+
+/// Which operator of a rank: its number, and for one in a body of a conditional task, which has the number, its place
+/// among the operators that the task has run so far.
+struct SlotKey {
+  uint64_t number = 0;
+  uint64_t inner = 0;  ///< 1 for the first one in a body; 0: in no body
+
+  SlotKey() = default;
+  SlotKey(uint64_t of, uint64_t place = 0) : number(of), inner(place) {}  // NOLINT: a number is a key
+  /// What the words of the slot say of it; of one before it in the same ring they say less.
+  uint64_t mark() const { return inner != 0 ? inner : number + 1; }
+  /// Its place among those that share a ring, and the key `back` places before; not for places below that.
+  uint64_t place() const { return inner != 0 ? inner - 1 : number & kOrdinalMask; }
+  SlotKey Before(uint64_t back) const { return inner != 0 ? SlotKey(number, inner - back) : SlotKey(number - back); }
+};
 
 /// A buffer as its owner tells the others.
 struct BufferRef {
@@ -68,22 +85,38 @@ struct BufferRef {
   uint64_t bytes = 0;    ///< from there
 };
 
-/// One operator of one rank, or one message of a pair. The number is stored plus one, so that 0 is none.
+/// One operator of one rank, or one message of a pair. Words hold the mark of the operator (SlotKey), so that 0 is
+/// none.
 struct alignas(64) Slot {
   std::atomic<uint64_t> published{0};  ///< descriptor, buffers and small data are there
-  std::atomic<uint64_t> reduced{0};    ///< the rank's part of the result is there
-  std::atomic<uint64_t> finished{0};   ///< the rank reads nothing more; of a message: it was taken
-  std::atomic<uint64_t> refused{0};    ///< of a message: the other side does not agree
+  /// The rank's part of the result is there. Of a message that stands for a conditional task: its receiver has ended
+  /// the bodies.
+  std::atomic<uint64_t> reduced{0};
+  std::atomic<uint64_t> finished{0};  ///< the rank reads nothing more; of a message: it was taken
+  std::atomic<uint64_t> refused{0};   ///< of a message: the other side does not agree
   // The buffers go away although readers of this process may be in the midst of them: after a failure.
   std::atomic<uint64_t> closed{0};
   std::atomic<uint32_t> readers{0};
   uint32_t is_inline = 0;
-  uint32_t inline_used = 0;  ///< bytes behind the slot that were written
+  uint32_t inline_used = 0;       ///< bytes behind the slot that were written
+  std::atomic<uint64_t> task{0};  ///< of one for bodies: number + 1 of the conditional task that the other words are of
   Descriptor descriptor;
   BufferRef send;
   BufferRef receive;
 
   std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
+  /// Before the first operator of `key` is shown here: what an earlier conditional task has left is gone.
+  void Adopt(const SlotKey& key) noexcept;
+  /// Whether the rank has come that far with this operator.
+  bool Has(const std::atomic<uint64_t>& word, const SlotKey& key) const noexcept {
+    if (key.inner != 0 && task.load(std::memory_order_seq_cst) != key.number + 1) return false;
+    return word.load(std::memory_order_seq_cst) >= key.mark();
+  }
+  /// Whether its buffers are still there; asked by those who are counted in `readers`.
+  bool IsOpen(const SlotKey& key) const noexcept {
+    if (key.inner != 0 && task.load(std::memory_order_seq_cst) != key.number + 1) return false;
+    return closed.load(std::memory_order_seq_cst) < key.mark();
+  }
 };
 static_assert(sizeof(Slot) % 64 == 0 && std::atomic<uint64_t>::is_always_lock_free);
 
@@ -151,11 +184,16 @@ class Board {
   /// Whether the ranks of this machine have more threads that wait for each other, a caller and a worker each, than
   /// this process has cores.
   bool IsCrowded() const;
-  Slot& slot(uint32_t rank, uint64_t number) const;
-  Slot& message(uint32_t from, uint32_t to, uint64_t number) const;
+  /// Of this machine.
+  uint32_t ranks_here() const { return ranks_here_; }
+  Slot& slot(uint32_t rank, const SlotKey& key) const;
+  /// Operators in bodies of one conditional task that a rank may have under way at once.
+  uint32_t inner_ring() const { return inner_ring_; }
+  Slot& message(uint32_t from, uint32_t to, const SlotKey& key) const;
+  /// As slots: where a message is shown, an earlier one of its ring has been.
+  uint64_t message_ring_of(const SlotKey& key) const { return key.inner != 0 ? inner_message_ring_ : message_ring_; }
   uint32_t inline_bytes() const { return inline_bytes_; }
   uint32_t message_inline_bytes() const { return message_inline_bytes_; }
-  uint32_t message_ring() const { return message_ring_; }
 
   /// Which of the processes this one is; set once its rank rows are known.
   uint32_t own_process = 0;
@@ -183,6 +221,8 @@ class Board {
   Board(const Nonce& nonce, uint32_t ranks);
   Status Map(int fd);
   uint64_t bytes() const;
+  uint64_t slot_bytes() const;
+  uint64_t message_bytes() const;
 
   const Nonce nonce_;
   const uint32_t ranks_;
@@ -190,6 +230,8 @@ class Board {
   uint32_t inline_bytes_;
   uint32_t message_inline_bytes_;
   uint32_t message_ring_;
+  uint32_t inner_ring_;
+  uint32_t inner_message_ring_;
   std::byte* base_ = nullptr;
   Header* header_ = nullptr;
   RankRow* rank_rows_ = nullptr;

@@ -127,10 +127,9 @@ Communicator::Communicator(Place place, Settings settings)
       rank_list_(new uint32_t[place_.board->ranks() + 1]),
       operators_(*this) {
   for (uint32_t rank = 0; rank <= ranks(); ++rank) rank_list_[rank] = rank;
-  sends_.resize(ranks());
-  receives_.resize(ranks());
-  for (auto* counters : {&sends_, &receives_}) {
-    for (auto& counter : *counters) counter = std::make_unique<Counter>(*this);
+  for (uint32_t peer = 0; peer < ranks(); ++peer) {
+    sends_.push_back(std::make_unique<Counter>(*this, Counter::Of::kSends, peer));
+    receives_.push_back(std::make_unique<Counter>(*this, Counter::Of::kReceives, peer));
   }
 }
 

@@ -38,14 +38,20 @@ void ForEachCommunicator(const std::function<void(const Communicator&)>& call);
 /// Numbers of the operators of one communicator, or of the messages of one pair of ranks.
 class Counter final : public ir::Series {
  public:
-  explicit Counter(Communicator& owner) : owner_(owner) {}
+  /// Operators, or messages to or from one rank.
+  enum class Of : uint8_t { kOperators, kSends, kReceives };
+  explicit Counter(Communicator& owner, Of of = Of::kOperators, uint32_t peer = 0)
+      : owner_(owner), of_(of), peer_(peer) {}
   Status CheckLaunch() const override;
   void Skipped(std::string_view why) noexcept override;
+  std::unique_ptr<ir::Envelope> MakeEnvelope() override;
   /// With the communicator's errors gone, numbers begin anew.
   void Restart(uint64_t epoch) noexcept { Set(epoch << kEpochShift); }
 
  private:
   Communicator& owner_;
+  const Of of_;
+  const uint32_t peer_;
 };
 
 /// Threads: thread-safe. Counted: handles, tasks in queues and graphs hold one reference each.

@@ -11,8 +11,10 @@ namespace {
 using kernels::BFloat16;
 using kernels::Half;
 
-// So many elements are combined before they are written: dst may be a source, and what is combined stays in the cache.
+// Of many sources, so many elements are combined before they are written.
 constexpr int64_t kBlock = 1024;
+// Sources that are combined with what is there in one pass.
+constexpr size_t kAtOnce = 3;
 
 // What a T is combined in.
 template <class T>
@@ -44,20 +46,49 @@ W Combine(W a, W b) {
   }
 }
 
+// out[i] = first[i] and the i-th elements of `kRest` others, in their order. `out` may be any of them, as a whole: then
+// an element is read before it is written, and no other one depends on it, which the compiler cannot know.
+template <class T, FoldKind kKind, size_t kRest, class Out, class First>
+void Chain(Out* out, const First* first, const void* const* rest, int64_t begin, int64_t length) {
+  static_assert(kRest <= 3);
+  using W = Wide<T>;
+  const auto of = [&](size_t i) { return static_cast<const T*>(rest[i]) + begin; };
+  const T* const a = kRest > 0 ? of(0) : nullptr;
+  const T* const b = kRest > 1 ? of(1) : nullptr;
+  const T* const c = kRest > 2 ? of(2) : nullptr;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < length; ++i) {
+    W value = static_cast<W>(first[i]);
+    if constexpr (kRest > 0) value = Combine<kKind>(value, static_cast<W>(a[i]));
+    if constexpr (kRest > 1) value = Combine<kKind>(value, static_cast<W>(b[i]));
+    if constexpr (kRest > 2) value = Combine<kKind>(value, static_cast<W>(c[i]));
+    out[i] = static_cast<Out>(value);
+  }
+}
+
+template <class T, FoldKind kKind, class Out, class First>
+void ChainOf(size_t rest_count, Out* out, const First* first, const void* const* rest, int64_t begin, int64_t length) {
+  switch (rest_count) {
+    case 0: return Chain<T, kKind, 0>(out, first, rest, begin, length);
+    case 1: return Chain<T, kKind, 1>(out, first, rest, begin, length);
+    case 2: return Chain<T, kKind, 2>(out, first, rest, begin, length);
+    default: return Chain<T, kKind, 3>(out, first, rest, begin, length);
+  }
+}
+
 template <class T, FoldKind kKind>
 void Run(void* dst, const void* const* sources, size_t source_count, int64_t count) {
-  using W = Wide<T>;
-  W block[kBlock];
+  if (source_count <= kAtOnce + 1)
+    return ChainOf<T, kKind>(source_count - 1, static_cast<T*>(dst), static_cast<const T*>(sources[0]), sources + 1, 0,
+                             count);
+  // What is combined stays in the cache until the last sources are.
+  Wide<T> block[kBlock];
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t length = std::min(kBlock, count - begin);
-    const T* first = static_cast<const T*>(sources[0]) + begin;
-    for (int64_t i = 0; i < length; ++i) block[i] = static_cast<W>(first[i]);
-    for (size_t k = 1; k < source_count; ++k) {
-      const T* source = static_cast<const T*>(sources[k]) + begin;
-      for (int64_t i = 0; i < length; ++i) block[i] = Combine<kKind>(block[i], static_cast<W>(source[i]));
-    }
-    T* out = static_cast<T*>(dst) + begin;
-    for (int64_t i = 0; i < length; ++i) out[i] = static_cast<T>(block[i]);
+    Chain<T, kKind, kAtOnce>(block, static_cast<const T*>(sources[0]) + begin, sources + 1, begin, length);
+    size_t k = kAtOnce + 1;
+    for (; source_count - k > kAtOnce; k += kAtOnce) Chain<T, kKind, kAtOnce>(block, block, sources + k, begin, length);
+    ChainOf<T, kKind>(source_count - k, static_cast<T*>(dst) + begin, block, sources + k, begin, length);
   }
 }
 

@@ -16,9 +16,9 @@ constexpr uint64_t kInMessage = 5;
 
 }  // namespace
 
-void History::Add(const Descriptor& descriptor, uint64_t number, bool is_by_graph) {
+void History::Add(const Descriptor& descriptor, const SlotKey& key, bool is_by_graph) {
   MutexLock lock(mutex_);
-  const Entry entry{descriptor, number, is_by_graph};
+  const Entry entry{descriptor, key, is_by_graph};
   if (ring_.size() < kKept) {
     ring_.push_back(entry);
   } else {
@@ -36,7 +36,7 @@ std::string History::Tell(const std::string& communicator) const {
   std::string text;
   for (uint64_t i = first; i < count_; ++i) {
     const Entry& entry = ring_[i % kKept];
-    const std::string line = fmt::format("seq {}: {}{}", entry.number & kOrdinalMask, DescribeCall(entry.descriptor),
+    const std::string line = fmt::format("seq {}: {}{}", SpokenNumber(entry.key), DescribeCall(entry.descriptor),
                                          entry.is_by_graph ? ", by a graph" : "");
     REPRISE_LOG(kError, "HCCL", "TaskExecStage: {}", line);
     if (i + kInMessage >= count_) text += (text.empty() ? "" : "; ") + line;

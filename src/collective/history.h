@@ -16,15 +16,15 @@ namespace reprise::collective {
 /// Threads: thread-safe.
 class History {
  public:
-  /// An operator has begun; `number`: which run of it.
-  void Add(const Descriptor& descriptor, uint64_t number, bool is_by_graph);
+  /// An operator has begun; `key`: which run of it.
+  void Add(const Descriptor& descriptor, const SlotKey& key, bool is_by_graph);
   /// Writes all to the log; gives the last ones, oldest first, as they stand in messages. Empty: there was none.
   std::string Tell(const std::string& communicator) const;
 
  private:
   struct Entry {
     Descriptor descriptor;
-    uint64_t number;
+    SlotKey key;
     bool is_by_graph;
   };
   mutable Mutex mutex_;

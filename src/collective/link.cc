@@ -163,7 +163,7 @@ ssize_t Link::SendBodyLocked() {
   if (!current_.is_broken && shipment.slot != nullptr) {
     Slot& slot = *shipment.slot;
     slot.readers.fetch_add(1, std::memory_order_seq_cst);
-    const bool is_open = slot.closed.load(std::memory_order_seq_cst) < shipment.number + 1;
+    const bool is_open = slot.IsOpen(shipment.key);
     ssize_t sent = -1;
     if (is_open) {
       sent = send(fd_, shipment.from + current_.offset + current_.body_sent, left, MSG_NOSIGNAL | MSG_DONTWAIT);

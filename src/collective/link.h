@@ -63,7 +63,7 @@ struct Shipment {
   const std::byte* from = nullptr;
   uint64_t bytes = 0;
   Slot* slot = nullptr;
-  uint64_t number = 0;
+  SlotKey key;
   uint64_t sent = 0;  ///< or on its way
 };
 

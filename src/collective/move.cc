@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <new>
+#include <optional>
 #include <thread>
 
 #include "collective/fold.h"
@@ -21,6 +23,16 @@ using device::MemoryRegistry;
 
 constexpr int64_t kFoldGrain = 64 << 10;  // elements; less is not worth another thread
 
+// Whether this machine has cores that do not move data of the operator as its other ranks do: only then a rank's part
+// is worth to be cut. Else threads would keep each other from running.
+bool HasCoresLeft(const Operation& operation) {
+  const uint32_t here = operation.communicator->board().ranks_here();
+  uint32_t busy = here;
+  if (operation.call.op == Operator::kReduce) busy = 1;
+  if (operation.call.op == Operator::kBroadcast) busy = std::max(here, 2u) - 1;  // the root has its data
+  return busy < static_cast<uint32_t>(device::UsableCores());
+}
+
 // Where the data of rank's slot begin: behind the arrays of an AlltoAllV.
 uint64_t VectorBytes(const Call& call, uint32_t ranks) {
   return call.op == Operator::kAllToAllV ? uint64_t{3} * ranks * sizeof(uint64_t) : 0;
@@ -32,7 +44,8 @@ bool IsRead(const Operation& operation) {
   const uint32_t rank = operation.communicator->rank();
   if (operation.communicator->ranks() == 1) return false;
   switch (call.op) {
-    case Operator::kBarrier: return false;
+    case Operator::kBarrier:
+    case Operator::kCondition: return false;
     case Operator::kBroadcast:
     case Operator::kScatter: return call.root == rank;
     case Operator::kReduce: return call.root != rank;
@@ -47,7 +60,8 @@ bool FitsInline(const Operation& operation) {
   const uint64_t element = SizeOf(call.type);
   const uint64_t room = communicator.board().inline_bytes();
   switch (call.op) {
-    case Operator::kBarrier: return true;
+    case Operator::kBarrier:
+    case Operator::kCondition: return true;
     case Operator::kAllReduce:
     case Operator::kReduce:
     case Operator::kBroadcast:
@@ -80,8 +94,7 @@ Part PartOf(const Call& call, uint32_t rank, uint32_t ranks) {
 class Source {
  public:
   Source(const Operation& operation, uint32_t rank, bool reduced = false)
-      : slot_(operation.communicator->board().slot(rank, operation.running)),
-        reading_(*operation.communicator, rank, slot_, operation.running) {
+      : slot_(operation.SlotOf(rank)), reading_(*operation.communicator, rank, slot_, operation.running) {
     if (!reading_.is_open()) {
       status_ = Error(kRemote, fmt::format("EI0012: {}", operation.communicator->board().ReasonOf(rank)));
       return;
@@ -128,7 +141,7 @@ Status TooLittle(uint32_t rank) {
 // Whether the data of a rank have to come from another machine first.
 bool IsFar(const Operation& operation, uint32_t rank) {
   const Board& board = operation.communicator->board();
-  return board.IsRemote(rank) && board.slot(rank, operation.running).is_inline == 0;
+  return board.IsRemote(rank) && operation.SlotOf(rank).is_inline == 0;
 }
 
 void Fetch(Operation& operation, uint32_t rank, bool reduced, uint64_t offset, std::byte* to, uint64_t bytes) {
@@ -137,6 +150,20 @@ void Fetch(Operation& operation, uint32_t rank, bool reduced, uint64_t offset, s
       {rank, 0, reduced ? wire::kFromReceive : wire::kFromSend, operation.running, offset, bytes, to},
       *operation.fetches);
 }
+
+// Memory for one thing of each rank, without an allocation for groups of the usual sizes.
+template <class T>
+class PerRank {
+ public:
+  explicit PerRank(size_t ranks) : many_(ranks > kFew ? new T[ranks]() : nullptr) {}
+  T* data() { return many_ != nullptr ? many_.get() : few_; }
+  T& operator[](size_t rank) { return data()[rank]; }
+
+ private:
+  static constexpr size_t kFew = 16;
+  T few_[kFew] = {};
+  std::unique_ptr<T[]> many_;
+};
 
 struct FoldJob {
   kernels::DType type;
@@ -154,33 +181,33 @@ Status FoldHere(device::RunContext& context, const Operation& operation, uint64_
   if (count == 0) return {};
   const uint32_t ranks = operation.communicator->ranks();
   const uint64_t element = SizeOf(operation.call.type);
-  std::vector<std::unique_ptr<Source>> sources;
-  std::vector<const void*> data;
+  PerRank<std::optional<Source>> sources(ranks);
+  PerRank<const void*> data(ranks);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     if (IsFar(operation, rank)) {
-      data.push_back(room);
+      data[rank] = room;
       room += stride;
       continue;
     }
-    sources.push_back(std::make_unique<Source>(operation, rank));
-    if (Status status = sources.back()->TakeStatus(); !status.ok()) return status;
-    if (!sources.back()->Has(first * element, count * element)) return TooLittle(rank);
-    data.push_back(sources.back()->data() + first * element);
+    Source& source = sources[rank].emplace(operation, rank);
+    if (Status status = source.TakeStatus(); !status.ok()) return status;
+    if (!source.Has(first * element, count * element)) return TooLittle(rank);
+    data[rank] = source.data() + first * element;
   }
   FoldJob job{ReducedAs(operation.call.type),
               static_cast<FoldKind>(operation.call.reduction),
               element,
               receive,
               data.data(),
-              data.size()};
+              ranks};
   context.scheduler().ParallelFor(
-      static_cast<int64_t>(count), kFoldGrain,
+      static_cast<int64_t>(count), HasCoresLeft(operation) ? kFoldGrain : static_cast<int64_t>(count),
       [](void* argument, int64_t begin, int64_t end) {
         const auto& all = *static_cast<const FoldJob*>(argument);
-        std::vector<const void*> at(all.count);
+        PerRank<const void*> at(all.count);
         for (size_t i = 0; i < all.count; ++i)
           at[i] = static_cast<const std::byte*>(all.sources[i]) + static_cast<uint64_t>(begin) * all.element;
-        Fold(all.type, all.kind, all.dst + static_cast<uint64_t>(begin) * all.element, at.data(), at.size(),
+        Fold(all.type, all.kind, all.dst + static_cast<uint64_t>(begin) * all.element, at.data(), all.count,
              end - begin);
       },
       &job);
@@ -233,7 +260,12 @@ Status CopyFrom(device::RunContext& context, Operation& operation, uint32_t rank
   Source source(operation, rank, reduced);
   REPRISE_RETURN_IF_ERROR(source.TakeStatus());
   if (!source.Has(offset, bytes)) return TooLittle(rank);
-  if (source.data() + offset != receive) runtime::CopyBytes(context, receive, source.data() + offset, bytes);
+  if (source.data() + offset == receive) return {};
+  if (HasCoresLeft(operation)) {
+    runtime::CopyBytes(context, receive, source.data() + offset, bytes);
+  } else {
+    std::memmove(receive, source.data() + offset, bytes);
+  }
   return {};
 }
 
@@ -258,8 +290,7 @@ Block BlockOf(const Operation& operation, uint32_t peer) {
     return block;
   }
   if (peer == rank) return Block{vectors.send_offsets[rank], vectors.receive_offsets[rank], vectors.send_counts[rank]};
-  const auto* const values =
-      reinterpret_cast<const uint64_t*>(communicator.board().slot(peer, operation.running).data());
+  const auto* const values = reinterpret_cast<const uint64_t*>(operation.SlotOf(peer).data());
   // They were compared, but belong to another process.
   return Block{values[ranks + rank], vectors.receive_offsets[peer],
                std::min(values[rank], vectors.receive_counts[peer])};
@@ -267,75 +298,17 @@ Block BlockOf(const Operation& operation, uint32_t peer) {
 
 }  // namespace
 
-// ---- Sizes ----
-
-namespace {
-
-uint64_t Extent(const std::vector<uint64_t>& counts, const std::vector<uint64_t>& offsets) {
-  uint64_t end = 0;
-  for (size_t i = 0; i < counts.size() && i < offsets.size(); ++i) {
-    if (counts[i] != 0) end = std::max(end, offsets[i] + counts[i]);
-  }
-  return end;
-}
-
-}  // namespace
-
-uint64_t Call::SendBytes(uint32_t rank, uint32_t ranks) const {
-  const uint64_t element = SizeOf(type);
-  switch (op) {
-    case Operator::kAllReduce:
-    case Operator::kReduce:
-    case Operator::kAllGather: return count * element;
-    case Operator::kBroadcast: return root == rank ? count * element : 0;
-    case Operator::kReduceScatter:
-    case Operator::kAllToAll: return count * ranks * element;
-    case Operator::kScatter: return root == rank ? count * ranks * element : 0;
-    case Operator::kAllGatherV: return vectors->receive_counts[rank] * element;
-    case Operator::kReduceScatterV:
-    case Operator::kAllToAllV: return Extent(vectors->send_counts, vectors->send_offsets) * element;
-    case Operator::kAllToAllVC: {
-      uint64_t sum = 0;
-      for (uint32_t i = 0; i < ranks; ++i) sum += vectors->send_counts[uint64_t{rank} * ranks + i];
-      return sum * element;
-    }
-    default: return 0;
-  }
-}
-
-uint64_t Call::ReceiveBytes(uint32_t rank, uint32_t ranks) const {
-  const uint64_t element = SizeOf(type);
-  switch (op) {
-    case Operator::kAllReduce:
-    case Operator::kReduceScatter:
-    case Operator::kScatter: return count * element;
-    case Operator::kReduce: return root == rank ? count * element : 0;
-    case Operator::kBroadcast: return root == rank ? 0 : count * element;
-    case Operator::kAllGather:
-    case Operator::kAllToAll: return count * ranks * element;
-    case Operator::kAllGatherV:
-    case Operator::kAllToAllV: return Extent(vectors->receive_counts, vectors->receive_offsets) * element;
-    case Operator::kReduceScatterV: return vectors->send_counts[rank] * element;
-    case Operator::kAllToAllVC: {
-      uint64_t sum = 0;
-      for (uint32_t i = 0; i < ranks; ++i) sum += vectors->send_counts[uint64_t{i} * ranks + rank];
-      return sum * element;
-    }
-    default: return 0;
-  }
-}
-
 // ---- Reading ----
 
-Reading::Reading(const Communicator& communicator, uint32_t rank, Slot& slot, uint64_t number) {
+Reading::Reading(const Communicator& communicator, uint32_t rank, Slot& slot, const SlotKey& key) {
   if (rank == communicator.rank() || !communicator.IsLocal(rank)) return;
   slot.readers.fetch_add(1, std::memory_order_seq_cst);
   slot_ = &slot;
-  is_open_ = slot.closed.load(std::memory_order_seq_cst) != number + 1;
+  is_open_ = slot.IsOpen(key);
 }
 
-void CloseSlot(Slot& slot, uint64_t number) noexcept {
-  slot.closed.store(number + 1, std::memory_order_seq_cst);
+void CloseSlot(Slot& slot, const SlotKey& key) noexcept {
+  slot.closed.store(key.mark(), std::memory_order_seq_cst);
   while (slot.readers.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
 }
 
@@ -386,11 +359,12 @@ bool IsExposed(const Operation& operation) { return !operation.is_inline && IsRe
 Status Publish(Operation& operation) {
   Communicator& communicator = *operation.communicator;
   const Call& call = operation.call;
-  Slot& slot = communicator.board().slot(communicator.rank(), operation.running);
+  Slot& slot = operation.SlotOf(communicator.rank());
   const uint64_t bytes = call.SendBytes(communicator.rank(), communicator.ranks());
   operation.is_inline = FitsInline(operation);
+  slot.Adopt(operation.running);
   slot.descriptor = operation.descriptor;
-  slot.descriptor.number = operation.running;
+  slot.descriptor.number = operation.running.number;
   slot.descriptor.launch = operation.is_by_graph ? 1 : 0;
   slot.is_inline = operation.is_inline ? 1 : 0;
   slot.send = {};
@@ -435,7 +409,8 @@ Status MoveArrived(device::RunContext& context, Operation& operation) {
   const uint64_t element = SizeOf(call.type);
   const uint64_t bytes = call.count * element;
   switch (call.op) {
-    case Operator::kBarrier: return {};
+    case Operator::kBarrier:
+    case Operator::kCondition: return {};
     case Operator::kAllReduce: {
       if (!HasSecondStep(operation)) return FoldAll(context, operation, 0, call.receive, call.count);
       const Part part = PartOf(call, rank, ranks);

@@ -19,15 +19,18 @@ using wire::FrameKind;
 
 constexpr size_t kMostNotices = 4096;
 
-Frame MakeFrame(FrameKind kind, uint32_t rank, uint32_t peer, uint64_t number) {
+Frame MakeFrame(FrameKind kind, uint32_t rank, uint32_t peer, const SlotKey& key) {
   Frame frame{};
   frame.magic = wire::kFrameMagic;
   frame.kind = kind;
   frame.rank = rank;
   frame.peer = peer;
-  frame.number = number;
+  frame.number = key.number;
+  frame.inner = key.inner;
   return frame;
 }
+
+SlotKey KeyOf(const Frame& frame) { return {frame.number, frame.inner}; }
 
 struct Notices {
   Mutex mutex;
@@ -120,26 +123,25 @@ void Net::SendSlot(Slot& slot, Frame frame, Link* to) noexcept {
   }
 }
 
-void Net::TellPublished(uint32_t rank, uint64_t number) noexcept {
-  SendSlot(board_.slot(rank, number), MakeFrame(FrameKind::kPublished, rank, 0, number), nullptr);
+void Net::TellPublished(uint32_t rank, const SlotKey& key) noexcept {
+  SendSlot(board_.slot(rank, key), MakeFrame(FrameKind::kPublished, rank, 0, key), nullptr);
 }
 
-void Net::TellMark(uint32_t rank, uint64_t number, wire::MarkKind mark) noexcept {
-  Frame frame = MakeFrame(FrameKind::kMark, rank, 0, number);
+void Net::TellMark(uint32_t rank, const SlotKey& key, wire::MarkKind mark) noexcept {
+  Frame frame = MakeFrame(FrameKind::kMark, rank, 0, key);
   frame.flags = mark;
   Broadcast(frame, nullptr);
 }
 
-void Net::TellMessage(uint32_t from, uint32_t to, uint64_t number) noexcept {
+void Net::TellMessage(uint32_t from, uint32_t to, const SlotKey& key) noexcept {
   Link* const link = links_[board_.rank(to).process].get();
-  if (link != nullptr)
-    SendSlot(board_.message(from, to, number), MakeFrame(FrameKind::kMessage, from, to, number), link);
+  if (link != nullptr) SendSlot(board_.message(from, to, key), MakeFrame(FrameKind::kMessage, from, to, key), link);
 }
 
-void Net::TellMessageMark(uint32_t from, uint32_t to, uint64_t number, wire::MarkKind mark) noexcept {
+void Net::TellMessageMark(uint32_t from, uint32_t to, const SlotKey& key, wire::MarkKind mark) noexcept {
   Link* const link = links_[board_.rank(from).process].get();
   if (link == nullptr) return;
-  Frame frame = MakeFrame(FrameKind::kMessageMark, from, to, number);
+  Frame frame = MakeFrame(FrameKind::kMessageMark, from, to, key);
   frame.flags = mark;
   link->Post(frame);
 }
@@ -170,7 +172,7 @@ void Net::Call() noexcept {
 
 void Net::Fetch(const Request& request, Fetches& fetches) {
   if (request.bytes == 0) return;
-  Frame frame = MakeFrame(FrameKind::kFetch, request.owner, request.peer, request.number);
+  Frame frame = MakeFrame(FrameKind::kFetch, request.owner, request.peer, request.key);
   frame.flags = request.kind;
   frame.offset = request.offset;
   frame.value = request.bytes;
@@ -192,9 +194,10 @@ void Net::Cancel(Fetches& fetches) noexcept {
 void Net::Serve(uint32_t peer, const Frame& frame) {
   const bool is_message = frame.flags == wire::kFromMessage;
   Slot& slot =
-      is_message ? board_.message(frame.rank, frame.peer, frame.number) : board_.slot(frame.rank, frame.number);
+      is_message ? board_.message(frame.rank, frame.peer, KeyOf(frame)) : board_.slot(frame.rank, KeyOf(frame));
   const BufferRef& buffer = frame.flags == wire::kFromReceive ? slot.receive : slot.send;
-  const bool is_there = slot.published.load(std::memory_order_seq_cst) == frame.number + 1;
+  const bool is_there =
+      slot.Has(slot.published, KeyOf(frame)) && slot.published.load(std::memory_order_seq_cst) == KeyOf(frame).mark();
   const bool fits = is_there && frame.value != 0 && frame.offset <= buffer.bytes &&
                     frame.value <= buffer.bytes - frame.offset && buffer.address != 0;
   if (!fits) return links_[peer]->Refuse(frame.cookie);
@@ -203,7 +206,7 @@ void Net::Serve(uint32_t peer, const Frame& frame) {
   shipment.from = reinterpret_cast<const std::byte*>(buffer.address) + frame.offset;
   shipment.bytes = frame.value;
   shipment.slot = &slot;
-  shipment.number = frame.number;
+  shipment.key = KeyOf(frame);
   links_[peer]->Ship(shipment);
 }
 
@@ -261,7 +264,7 @@ bool Net::IsSound(uint32_t peer, const Frame& frame) {
              frame.bytes <= shown + board_.message_inline_bytes();
     case FrameKind::kMessageMark:
       return IsOf(frame.rank, own) && IsOf(frame.peer, peer) && frame.bytes == 0 &&
-             (frame.flags == wire::kFinished || frame.flags == wire::kRefused);
+             (frame.flags == wire::kFinished || frame.flags == wire::kRefused || frame.flags == wire::kReduced);
     case FrameKind::kRow:
       return IsOf(frame.rank, peer) && frame.bytes < sizeof RankRow::reason &&
              frame.flags >= static_cast<uint8_t>(RankState::kReady) &&
@@ -279,6 +282,7 @@ bool Net::IsSound(uint32_t peer, const Frame& frame) {
 void Net::TakeShown(Slot& slot, const Frame& frame, const std::byte* payload) {
   wire::Shown shown;
   std::memcpy(&shown, payload, sizeof shown);
+  slot.Adopt(KeyOf(frame));
   slot.descriptor = shown.descriptor;
   slot.descriptor.rank = frame.rank;
   slot.is_inline = frame.flags & 1;
@@ -288,7 +292,7 @@ void Net::TakeShown(Slot& slot, const Frame& frame, const std::byte* payload) {
   slot.send.bytes = shown.send_bytes;
   slot.receive.bytes = shown.receive_bytes;
   std::memcpy(slot.data(), payload + sizeof shown, slot.inline_used);
-  slot.published.store(frame.number + 1, std::memory_order_seq_cst);
+  slot.published.store(KeyOf(frame).mark(), std::memory_order_seq_cst);
 }
 
 void Net::TakeRow(const Frame& frame, const std::byte* payload) {
@@ -308,22 +312,27 @@ void Net::TakeRow(const Frame& frame, const std::byte* payload) {
 }
 
 void Net::OnFrame(uint32_t peer, const Frame& frame, const std::byte* payload) {
-  const uint64_t mark = frame.number + 1;
+  const SlotKey key = KeyOf(frame);
+  const uint64_t mark = key.mark();
   switch (frame.kind) {
     case FrameKind::kPublished:
-      TakeShown(board_.slot(frame.rank, frame.number), frame, payload);
-      board_.rank(frame.rank).begun.store(mark, std::memory_order_relaxed);
+      TakeShown(board_.slot(frame.rank, key), frame, payload);
+      if (key.inner == 0) board_.rank(frame.rank).begun.store(mark, std::memory_order_relaxed);
       return;
     case FrameKind::kMark: {
-      Slot& slot = board_.slot(frame.rank, frame.number);
+      Slot& slot = board_.slot(frame.rank, key);
       (frame.flags == wire::kReduced ? slot.reduced : slot.finished).store(mark, std::memory_order_seq_cst);
-      if (frame.flags == wire::kFinished) board_.rank(frame.rank).done.store(mark, std::memory_order_relaxed);
+      if (frame.flags == wire::kFinished && key.inner == 0)
+        board_.rank(frame.rank).done.store(mark, std::memory_order_relaxed);
       return;
     }
-    case FrameKind::kMessage: return TakeShown(board_.message(frame.rank, frame.peer, frame.number), frame, payload);
+    case FrameKind::kMessage: return TakeShown(board_.message(frame.rank, frame.peer, key), frame, payload);
     case FrameKind::kMessageMark: {
-      Slot& entry = board_.message(frame.rank, frame.peer, frame.number);
-      (frame.flags == wire::kRefused ? entry.refused : entry.finished).store(mark, std::memory_order_seq_cst);
+      Slot& entry = board_.message(frame.rank, frame.peer, key);
+      std::atomic<uint64_t>& word = frame.flags == wire::kRefused   ? entry.refused
+                                    : frame.flags == wire::kReduced ? entry.reduced
+                                                                    : entry.finished;
+      word.store(mark, std::memory_order_seq_cst);
       return;
     }
     case FrameKind::kRow: return TakeRow(frame, payload);

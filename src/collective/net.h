@@ -44,10 +44,10 @@ class Net final : private LinkEvents {
   void Detach();
 
   // What a rank of this process has done; after it has been written to the board.
-  void TellPublished(uint32_t rank, uint64_t number) noexcept;
-  void TellMark(uint32_t rank, uint64_t number, wire::MarkKind mark) noexcept;
-  void TellMessage(uint32_t from, uint32_t to, uint64_t number) noexcept;
-  void TellMessageMark(uint32_t from, uint32_t to, uint64_t number, wire::MarkKind mark) noexcept;
+  void TellPublished(uint32_t rank, const SlotKey& key) noexcept;
+  void TellMark(uint32_t rank, const SlotKey& key, wire::MarkKind mark) noexcept;
+  void TellMessage(uint32_t from, uint32_t to, const SlotKey& key) noexcept;
+  void TellMessageMark(uint32_t from, uint32_t to, const SlotKey& key, wire::MarkKind mark) noexcept;
   void TellRow(uint32_t rank) noexcept;
   void TellNotice(const wire::Notice& notice) noexcept;
 
@@ -57,7 +57,7 @@ class Net final : private LinkEvents {
     uint32_t owner;
     uint32_t peer;  ///< of a message: who receives it
     wire::FetchKind kind;
-    uint64_t number;
+    SlotKey key;
     uint64_t offset;
     uint64_t bytes;
     std::byte* to;
@@ -85,7 +85,7 @@ class Net final : private LinkEvents {
   bool IsWaiting() const override;
 
   bool IsOf(uint32_t rank, uint32_t process) const;
-  void TakeShown(Slot& slot, const wire::Frame& frame, const std::byte* payload);
+  static void TakeShown(Slot& slot, const wire::Frame& frame, const std::byte* payload);
   void TakeRow(const wire::Frame& frame, const std::byte* payload);
   void Serve(uint32_t peer, const wire::Frame& frame);
   void EndFetch(uint32_t peer, const wire::Frame& frame);

@@ -48,6 +48,7 @@ constexpr OperatorRow kOperators[] = {
     {Operator::kAllGatherV, "AllGatherV", "HCCL_ALLGATHER_V"},
     {Operator::kReduceScatterV, "ReduceScatterV", "HCCL_REDUCE_SCATTER_V"},
     {Operator::kBarrier, "Barrier", "HCCL_BARRIER"},
+    {Operator::kCondition, "Conditional task", "HCCL_CONDITION"},
 };
 
 const OperatorRow& RowOf(Operator op) noexcept {

@@ -79,6 +79,7 @@ enum class Operator : uint8_t {
   kAllGatherV = 16,
   kReduceScatterV = 17,
   kBarrier = 103,
+  kCondition = 200,  ///< none of the program's: the end of a conditional task with operators in its bodies
 };
 /// "AllReduce".
 const char* NameOf(Operator op) noexcept;

@@ -10,11 +10,8 @@
 
 #include "base/log.h"
 #include "collective/watch.h"
-#include "device/inquiry.h"
 #include "device/spinning.h"
 #include "exec/bindings.h"
-#include "ir/task_info.h"
-#include "runtime/submission.h"
 
 namespace reprise::collective {
 namespace {
@@ -28,15 +25,6 @@ using ir::RunResult;
 constexpr auto kSpin = std::chrono::microseconds(150);
 // The rank that is waited for may have no core but this one.
 constexpr int kLooksPerYield = 16;
-// Where ranks have more threads than cores, callers and workers do not spin for so long after an operator: only the
-// wait for others does, which gives its core away.
-constexpr auto kHold = std::chrono::milliseconds(1);
-
-// Begins as ir::NumberedPayload.
-struct Payload {
-  ir::Numbered* numbered;
-  Operation* operation;
-};
 
 enum class Wait : uint8_t { kOver, kParked, kFailed };
 
@@ -72,6 +60,7 @@ void Reset(Operation& operation) noexcept {
   for (Transfer& transfer : operation.call.transfers) {
     FreeStaged(&transfer.staged);
     transfer.stage = Transfer::kWaitsForEntry;
+    transfer.envelope = nullptr;
     if (!operation.is_by_graph) transfer.number.value = ir::Number::kNone;
   }
   if (operation.is_moving) operation.communicator->moving.fetch_sub(1, std::memory_order_release);
@@ -79,12 +68,13 @@ void Reset(Operation& operation) noexcept {
   operation.stage = Operation::kBegin;
   operation.deadline_ns = 0;
   if (!operation.is_by_graph) operation.number.value = ir::Number::kNone;
+  operation.envelope = nullptr;
 }
 
 void CloseAll(Operation& operation) noexcept {
   Communicator& communicator = *operation.communicator;
   if (operation.stage > Operation::kSlot && operation.call.transfers.empty())
-    CloseSlot(communicator.board().slot(communicator.rank(), operation.running), operation.running);
+    CloseSlot(operation.SlotOf(communicator.rank()), operation.running);
   CancelFetches(operation);
   for (const Transfer& transfer : operation.call.transfers) {
     if (!transfer.is_send || transfer.stage != Transfer::kPublished) continue;
@@ -128,10 +118,22 @@ struct Lost {
   std::string what;
 };
 
+// The transfer in a body of a conditional task whose other rank has ended its bodies; null: there is none.
+const Transfer* WhoseMessageIsLost(const Operation& operation) {
+  for (const Transfer& transfer : operation.call.transfers) {
+    if (transfer.envelope == nullptr || transfer.stage == Transfer::kDone || !transfer.envelope->HasPeerLeft())
+      continue;
+    if (!HasArrived(operation, transfer.peer)) return &transfer;
+  }
+  return nullptr;
+}
+
 bool SomebodyIsOut(const Operation& operation) {
   const Communicator& communicator = *operation.communicator;
   const Board& board = communicator.board();
   if (board.IsOut(communicator.rank())) return true;
+  if (operation.envelope != nullptr && operation.envelope->WhoHasLeft(operation) != board.ranks()) return true;
+  if (WhoseMessageIsLost(operation) != nullptr) return true;
   for (uint32_t rank = 0; rank < board.ranks(); ++rank) {
     if (board.IsOut(rank) && !HasArrived(operation, rank)) return true;
   }
@@ -142,11 +144,18 @@ Lost WhoIsLost(const Operation& operation) {
   const Communicator& communicator = *operation.communicator;
   const Board& board = communicator.board();
   const std::string here = fmt::format("{} of group {}, seq {}", NameOf(operation.call.op), communicator.name(),
-                                       operation.running & kOrdinalMask);
+                                       SpokenNumber(operation.running));
   if (communicator.is_destroyed())
     return {kInternal, fmt::format("EI0012: {} was ended: {}", here, board.ReasonOf(communicator.rank()))};
   if (communicator.is_suspended())
     return {kSuspended, fmt::format("EI0012: {} was ended: {}", here, board.ReasonOf(communicator.rank()))};
+  if (ConditionEnvelope* const envelope = operation.envelope) {
+    if (const uint32_t left = envelope->WhoHasLeft(operation); left != board.ranks()) {
+      envelope->Announce();
+      return {kParameter, envelope->WhyLeft(operation, left)};
+    }
+  }
+  if (const Transfer* const lost = WhoseMessageIsLost(operation)) return {kParameter, lost->envelope->Refuse()};
   for (uint32_t rank = 0; rank < board.ranks(); ++rank) {
     if (rank == communicator.rank() || !board.IsOut(rank) || HasArrived(operation, rank)) continue;
     return {kRemote, fmt::format("EI0012: {} cannot end on rank {}, Heartbeat Lost Occurred: {}", here,
@@ -167,11 +176,6 @@ void SpinUntil(Over over, const device::Scheduler& scheduler) {
     if (scheduler.has_ready() || Clock::now() >= until) return;
     std::this_thread::yield();
   }
-}
-
-// An operator is under way.
-void HoldSpinningIfCrowded(const Board& board) {
-  if (board.IsCrowded()) device::HoldSpinning(Clock::now() + kHold);
 }
 
 template <class Holds>
@@ -196,7 +200,7 @@ Wait Await(RunContext& context, Operation& operation, Holds holds, Lost& lost) {
       lost = {
           kTimeout,
           fmt::format("EI0002: Communication_Error_Timeout: {} of group {}, seq {}, on rank {} has waited {:g} s: {}{}",
-                      NameOf(operation.call.op), operation.communicator->name(), operation.running & kOrdinalMask,
+                      NameOf(operation.call.op), operation.communicator->name(), SpokenNumber(operation.running),
                       operation.communicator->rank(), operation.communicator->settings().exec_timeout_s,
                       WhoIsMissing(operation), WhoWaitsElsewhere(operation))};
       return Wait::kFailed;
@@ -241,15 +245,37 @@ bool StageHolds(const Operation& operation) {
   return All(operation.communicator->board(), [&](uint32_t rank) { return HasArrived(operation, rank); });
 }
 
+// The key of a run, and the envelope that it is in.
+void FindKey(const RunContext& context, Operation& operation) {
+  operation.running = {};
+  if (!operation.call.transfers.empty()) return;
+  const uint64_t number = NumberOf(context, operation.number);
+  if (context.bindings == nullptr || context.bindings->envelopes.empty() || operation.number.binding < 0) {
+    operation.running = number;
+    return;
+  }
+  ir::Envelope* const envelope = context.bindings->envelopes[static_cast<size_t>(operation.number.binding)];
+  operation.envelope = static_cast<ConditionEnvelope*>(envelope);
+  operation.running = {operation.envelope->number(), number + 1};
+}
+
 void Begin(RunContext& context, Operation& operation) {
   Communicator& communicator = *operation.communicator;
-  operation.running = operation.call.transfers.empty() ? NumberOf(context, operation.number) : 0;
+  FindKey(context, operation);
+  operation.descriptor.branch = context.bindings != nullptr ? context.bindings->branch : 0;
   operation.is_by_graph = context.bindings != nullptr &&
                           (operation.number.binding >= 0 ||
                            (!operation.call.transfers.empty() && operation.call.transfers[0].number.binding >= 0));
-  for (Transfer& transfer : operation.call.transfers) transfer.running = NumberOf(context, transfer.number);
-  if (const double seconds = communicator.settings().exec_timeout_s; seconds > 0)
-    operation.deadline_ns = Clock::now().time_since_epoch().count() + static_cast<int64_t>(seconds * 1e9);
+  for (Transfer& transfer : operation.call.transfers) {
+    const uint64_t number = NumberOf(context, transfer.number);
+    transfer.running = number;
+    transfer.branch = operation.descriptor.branch;
+    if (context.bindings == nullptr || context.bindings->envelopes.empty() || transfer.number.binding < 0) continue;
+    ir::Envelope* const envelope = context.bindings->envelopes[static_cast<size_t>(transfer.number.binding)];
+    transfer.envelope = static_cast<PairEnvelope*>(envelope);
+    transfer.running = {transfer.envelope->number(), number + 1};
+  }
+  SetDeadline(operation);
   operation.stage = Operation::kSlot;
   const Environment& environment = TheEnvironment();
   if (environment.compares_graphs) operation.descriptor.graph_hash = operation.is_by_graph ? operation.number.graph : 0;
@@ -261,18 +287,8 @@ void Begin(RunContext& context, Operation& operation) {
 // This rank has come to a stage: for others.
 void Tell(Operation& operation, std::atomic<uint64_t>& word, wire::MarkKind mark) {
   const Communicator& communicator = *operation.communicator;
-  word.store(operation.running + 1, std::memory_order_seq_cst);
+  word.store(operation.running.mark(), std::memory_order_seq_cst);
   if (Net* const net = communicator.board().net()) net->TellMark(communicator.rank(), operation.running, mark);
-}
-
-Status PublishAndTell(Operation& operation) {
-  Communicator& communicator = *operation.communicator;
-  Board& board = communicator.board();
-  board.rank(communicator.rank()).begun.store(operation.running + 1, std::memory_order_relaxed);
-  REPRISE_RETURN_IF_ERROR(Publish(operation));
-  board.slot(communicator.rank(), operation.running).published.store(operation.running + 1, std::memory_order_seq_cst);
-  if (Net* const net = board.net()) net->TellPublished(communicator.rank(), operation.running);
-  return {};
 }
 
 // The first step is over.
@@ -318,16 +334,67 @@ Status Step(RunContext& context, Operation& operation, Slot& own) {
 RunResult EndCollective(Operation& operation, Slot& own) {
   Communicator& communicator = *operation.communicator;
   HoldSpinningIfCrowded(communicator.board());
-  communicator.board().rank(communicator.rank()).done.store(operation.running + 1, std::memory_order_relaxed);
+  if (operation.running.inner == 0)
+    communicator.board().rank(communicator.rank()).done.store(operation.running.mark(), std::memory_order_relaxed);
   if (communicator.board().net() != nullptr) CloseSlot(own, operation.running);
   Reset(operation);
+  return RunResult::kDone;
+}
+
+// Nothing can run on the communicator as it is.
+void RefuseRun(RunContext& context, Operation& operation, const Status& usable) {
+  const Communicator& communicator = *operation.communicator;
+  const bool is_own = communicator.is_suspended() || communicator.is_destroyed();
+  Reset(operation);
+  context.Fail(Error(is_own ? kCollectivePeerLost : StreamErrorOf(communicator.error()),
+                     fmt::format("EI0012: {} did not run: {}", NameOf(operation.call.op), usable.detail().what))
+                   .Culprit(communicator.Describe())
+                   .Hint(std::string(usable.detail().hint)));
+}
+
+}  // namespace
+
+void SetDeadline(Operation& operation) {
+  const double seconds = operation.communicator->settings().exec_timeout_s;
+  if (seconds > 0)
+    operation.deadline_ns = Clock::now().time_since_epoch().count() + static_cast<int64_t>(seconds * 1e9);
+}
+
+Status PublishAndTell(Operation& operation) {
+  Communicator& communicator = *operation.communicator;
+  Board& board = communicator.board();
+  if (operation.running.inner == 0)
+    board.rank(communicator.rank()).begun.store(operation.running.mark(), std::memory_order_relaxed);
+  REPRISE_RETURN_IF_ERROR(Publish(operation));
+  operation.SlotOf(communicator.rank()).published.store(operation.running.mark(), std::memory_order_seq_cst);
+  if (Net* const net = board.net()) net->TellPublished(communicator.rank(), operation.running);
+  return {};
+}
+
+RunResult RunToSlot(RunContext& context, Operation& operation) {
+  if (operation.stage == Operation::kBegin) {
+    if (Status usable = operation.communicator->CheckUsable(); !usable.ok()) {
+      RefuseRun(context, operation, usable);
+      return RunResult::kDone;
+    }
+    SetDeadline(operation);
+    operation.stage = Operation::kSlot;
+  }
+  Lost lost;
+  const bool is_message = !operation.call.transfers.empty();
+  switch (Await(
+      context, operation, [&] { return is_message ? CanGoOn(operation) : StageHolds(operation); }, lost)) {
+    case Wait::kParked: return RunResult::kParked;
+    case Wait::kFailed: return FailOperation(context, operation, lost.code, lost.what);
+    case Wait::kOver: break;
+  }
   return RunResult::kDone;
 }
 
 RunResult RunCollective(RunContext& context, Operation& operation) {
   Communicator& communicator = *operation.communicator;
   Board& board = communicator.board();
-  Slot& own = board.slot(communicator.rank(), operation.running);
+  Slot& own = operation.SlotOf(communicator.rank());
   Lost lost;
   for (;;) {
     switch (Await(
@@ -348,6 +415,18 @@ RunResult RunCollective(RunContext& context, Operation& operation) {
     if (StageHolds(operation)) board.Ring();
     if (operation.stage == Operation::kFinish && !IsExposed(operation)) return EndCollective(operation, own);
   }
+}
+
+void CancelRun(Operation& operation, device::Runnable* runnable, bool was_waiting) noexcept {
+  Communicator& communicator = *operation.communicator;
+  if (operation.stage == Operation::kBegin) return;
+  CloseAll(operation);
+  EndWaiting(nullptr, runnable, operation);
+  if (was_waiting && !communicator.is_destroyed()) {
+    communicator.Fail(kInternal, fmt::format("rank {} has aborted {} of group {}", communicator.rank(),
+                                             NameOf(operation.call.op), communicator.name()));
+  }
+  Reset(operation);
 }
 
 RunResult RunPointToPoint(RunContext& context, Operation& operation) {
@@ -372,144 +451,16 @@ RunResult RunPointToPoint(RunContext& context, Operation& operation) {
   }
 }
 
-RunResult Run(RunContext& context, void* payload) {
-  Operation& operation = *static_cast<Payload*>(payload)->operation;
+RunResult RunOperation(RunContext& context, Operation& operation) {
   Communicator& communicator = *operation.communicator;
   if (operation.stage == Operation::kBegin) {
     if (Status usable = communicator.CheckUsable(); !usable.ok()) {
-      const bool is_own = communicator.is_suspended() || communicator.is_destroyed();
-      Reset(operation);
-      context.Fail(Error(is_own ? kCollectivePeerLost : StreamErrorOf(communicator.error()),
-                         fmt::format("EI0012: {} did not run: {}", NameOf(operation.call.op), usable.detail().what))
-                       .Culprit(communicator.Describe())
-                       .Hint(std::string(usable.detail().hint)));
+      RefuseRun(context, operation, usable);
       return RunResult::kDone;
     }
     Begin(context, operation);
   }
   return operation.call.transfers.empty() ? RunCollective(context, operation) : RunPointToPoint(context, operation);
-}
-
-void Cancel(void* payload, device::Runnable* runnable) noexcept {
-  Operation& operation = *static_cast<Payload*>(payload)->operation;
-  Communicator& communicator = *operation.communicator;
-  if (operation.stage == Operation::kBegin) return;
-  CloseAll(operation);
-  EndWaiting(nullptr, runnable, operation);
-  if (!communicator.is_destroyed()) {
-    communicator.Fail(kInternal, fmt::format("rank {} has aborted {} of group {}", communicator.rank(),
-                                             NameOf(operation.call.op), communicator.name()));
-  }
-  Reset(operation);
-}
-
-void Destroy(void* payload) noexcept {
-  Operation* const operation = static_cast<Payload*>(payload)->operation;
-  bool is_unused = operation->number.binding < 0 && operation->number.value != ir::Number::kNone;
-  for (const Transfer& transfer : operation->call.transfers)
-    is_unused |= transfer.number.binding < 0 && transfer.number.value != ir::Number::kNone;
-  if (is_unused) operation->communicator->operators().Skipped("its stream was aborted or destroyed");
-  delete operation;
-}
-
-// The number of a task that is queued.
-class Taker final : public ir::SeriesSink {
- public:
-  void Take(ir::Series& series, ir::Number& number) override { number.value = series.Take(1); }
-};
-void TakeNumbers(void* payload) {
-  Taker taker;
-  static_cast<Payload*>(payload)->operation->TellSeries(taker);
-}
-
-// The group, and how much this rank sends and receives.
-std::string DescribeForTimeline(const Operation& operation) {
-  const Communicator& communicator = *operation.communicator;
-  const Call& call = operation.call;
-  uint64_t sent = call.SendBytes(communicator.rank(), communicator.ranks());
-  uint64_t received = call.ReceiveBytes(communicator.rank(), communicator.ranks());
-  for (const Transfer& transfer : call.transfers) (transfer.is_send ? sent : received) += transfer.bytes();
-  return fmt::format("group {}, rank {} of {}, sends {} bytes, receives {} bytes", communicator.name(),
-                     communicator.rank(), communicator.ranks(), sent, received);
-}
-
-void Describe(const void* payload, ir::TaskInfo& info) {
-  const Operation& operation = *static_cast<const Payload*>(payload)->operation;
-  const Communicator& communicator = *operation.communicator;
-  const Call& call = operation.call;
-  info.name = TaskNameOf(call.op);
-  info.type_name = TaskNameOf(call.op);
-  if (info.wants_shapes) info.shapes = DescribeForTimeline(operation);
-  if (operation.stage != Operation::kBegin && device::Inquiry::IsOpen()) {
-    info.waits_for = fmt::format("{}, seq {}: {}", communicator.Describe(), operation.running & kOrdinalMask,
-                                 WhoIsMissing(operation));
-  }
-}
-
-void TellOperands(const void* payload, ir::OperandSink& sink) {
-  const Operation& operation = *static_cast<const Payload*>(payload)->operation;
-  const Call& call = operation.call;
-  const uint32_t rank = operation.communicator->rank();
-  const uint32_t ranks = operation.communicator->ranks();
-  for (const Transfer& transfer : call.transfers) {
-    if (transfer.count != 0)
-      sink.Take({transfer.buffer, transfer.bytes(), transfer.is_send ? ir::Access::kRead : ir::Access::kWrite});
-  }
-  if (const uint64_t bytes = call.SendBytes(rank, ranks); call.send != nullptr && bytes != 0)
-    sink.Take({call.send, bytes, ir::Access::kRead});
-  if (const uint64_t bytes = call.ReceiveBytes(rank, ranks); call.receive != nullptr && bytes != 0)
-    sink.Take({call.receive, bytes, ir::Access::kWrite});
-}
-
-constexpr ir::TaskType kCollective = {.kind = ir::TaskKind::kCollective,
-                                      .name = "HCCL",
-                                      .run = Run,
-                                      .destroy = Destroy,
-                                      .cancel = Cancel,
-                                      .describe = Describe,
-                                      .operands = TellOperands};
-
-}  // namespace
-
-Operation::~Operation() {
-  FreeStaged(&staged[0]);
-  FreeStaged(&staged[1]);
-  if (communicator != nullptr) communicator->Release();
-}
-
-void Operation::TellSeries(ir::SeriesSink& sink) {
-  if (call.transfers.empty()) return sink.Take(communicator->operators(), number);
-  for (Transfer& transfer : call.transfers) {
-    sink.Take(transfer.is_send ? communicator->sends(transfer.peer) : communicator->receives(transfer.peer),
-              transfer.number);
-  }
-}
-
-uint64_t Operation::Fingerprint() const {
-  uint64_t hash = FingerprintOf(descriptor);
-  for (const Transfer& transfer : call.transfers) {
-    hash = hash * 31 + transfer.count * 8 + transfer.type * 2 + (transfer.is_send ? 1 : 0);
-  }
-  return hash;
-}
-
-Status Submit(runtime::Stream& stream, Communicator& communicator, Call call) {
-  auto operation = std::make_unique<Operation>();
-  operation->communicator = &communicator;
-  communicator.Retain();
-  operation->call = std::move(call);
-  Descriptor& descriptor = operation->descriptor;
-  descriptor.op = static_cast<uint8_t>(operation->call.op);
-  descriptor.type = operation->call.type;
-  descriptor.reduction = operation->call.reduction;
-  descriptor.count = operation->call.count;
-  descriptor.root = operation->call.root;
-  descriptor.rank = communicator.rank();
-  descriptor.vectors_hash = HashOf(operation->call);
-  Operation* const released = operation.release();
-  Payload payload{released, released};
-  HoldSpinningIfCrowded(communicator.board());
-  return runtime::Submit(stream, ir::MakeTask(kCollective, payload), TakeNumbers);
 }
 
 }  // namespace reprise::collective

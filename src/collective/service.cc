@@ -39,7 +39,8 @@ struct Guest {
   int fd = -1;
   size_t got = 0;  // bytes of the Hello
   bool is_sound = false;
-  bool is_told = false;  // why there is no group
+  bool is_welcome = true;  // its machine may take part
+  bool is_told = false;    // why there is no group
   Clock::time_point since;
   wire::Hello hello{};
 };
@@ -144,10 +145,8 @@ class Session {
     guest.fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (guest.fd < 0) return WaitForDescriptors(errno);
     guest.since = Clock::now();
-    if (listener != sockets_.tcp || IsWelcome(PeerOf(guest.fd))) return guests_.push_back(guest);
-    REPRISE_LOG(kWarning, "HCCL", "InitGroupStage: {} is not in HCCL_WHITELIST_FILE; it is refused",
-                PeerOf(guest.fd).Print());
-    close(guest.fd);
+    guest.is_welcome = listener != sockets_.tcp || IsWelcome(PeerOf(guest.fd));
+    guests_.push_back(guest);
   }
 
   static wire::Welcome Refusal(int code, const std::string& text) {
@@ -190,6 +189,12 @@ class Session {
       return false;
     }
     guest.is_sound = true;
+    if (!guest.is_welcome) {
+      Refuse(kParameter, fmt::format("EI0014: rank {} (process {} at {}) is of a machine that HCCL_WHITELIST_FILE does "
+                                     "not name",
+                                     guest.hello.rank, guest.hello.pid, PeerOf(guest.fd).Print()));
+      return true;
+    }
     Check(guest);
     return true;
   }

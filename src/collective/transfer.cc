@@ -18,75 +18,39 @@ Slot& EntryOf(const Communicator& communicator, const Transfer& transfer) {
                           : communicator.board().message(transfer.peer, communicator.rank(), transfer.running);
 }
 
-std::string Differ(const Communicator& communicator, uint32_t from, uint32_t to, uint64_t number,
+std::string Differ(const Communicator& communicator, uint32_t from, uint32_t to, const SlotKey& number,
                    const Descriptor& sent, uint64_t count, int type) {
   return fmt::format(
       "EI0005: The arguments for collective communication are inconsistent between ranks: group {}, message {} from "
       "rank "
       "{} to rank {}, {} differs: rank {} sends {} {}; rank {} receives {} {}",
-      communicator.name(), number & kOrdinalMask, from, to, sent.count != count ? "count" : "dataType", from,
-      sent.count, NameOfType(sent.type), to, count, NameOfType(type));
+      communicator.name(), SpokenNumber(number), from, to, sent.count != count ? "count" : "dataType", from, sent.count,
+      NameOfType(sent.type), to, count, NameOfType(type));
 }
 
 // One step of a send. True when something has happened.
 StatusOr<bool> Send(Communicator& communicator, Transfer& transfer) {
-  Board& board = communicator.board();
+  const Board& board = communicator.board();
   Slot& entry = EntryOf(communicator, transfer);
-  const uint64_t mark = transfer.running + 1;
   if (transfer.stage == Transfer::kWaitsForEntry) {
-    const uint64_t ring = board.message_ring();
-    if ((transfer.running & kOrdinalMask) >= ring && entry.finished.load(std::memory_order_seq_cst) < mark - ring)
-      return false;
-    transfer.is_inline = transfer.bytes() <= board.message_inline_bytes();
-    entry.descriptor = {};
-    entry.descriptor.op = static_cast<uint8_t>(Operator::kSend);
-    entry.descriptor.type = transfer.type;
-    entry.descriptor.count = transfer.count;
-    entry.descriptor.number = transfer.running;
-    entry.descriptor.rank = communicator.rank();
-    entry.descriptor.root = transfer.peer;
-    entry.is_inline = transfer.is_inline ? 1 : 0;
-    entry.send = {};
-    if (transfer.is_inline) {
-      if (transfer.count != 0) std::memcpy(entry.data(), transfer.buffer, transfer.bytes());
-    } else {
-      StatusOr<BufferRef> ref = Expose(communicator, transfer.buffer, transfer.bytes(), &transfer.staged);
-      if (!ref.ok()) {
-        return Error(kMemory, fmt::format("EI0011: a buffer cannot be shown to rank {}: {}", transfer.peer,
-                                          std::move(ref).status().detail().what));
-      }
-      entry.send = *ref;
-    }
-    entry.inline_used = transfer.is_inline ? static_cast<uint32_t>(transfer.bytes()) : 0;
-    entry.published.store(mark, std::memory_order_seq_cst);
-    if (board.IsRemote(transfer.peer)) board.net()->TellMessage(communicator.rank(), transfer.peer, transfer.running);
-    transfer.stage = transfer.is_inline ? Transfer::kDone : Transfer::kPublished;
-    board.Ring();
+    if (!IsFree(board, transfer, entry)) return false;
+    REPRISE_RETURN_IF_ERROR(Show(communicator, transfer));
     return true;
   }
-  if (entry.refused.load(std::memory_order_seq_cst) >= mark) {
+  if (entry.Has(entry.refused, transfer.running)) {
+    if (transfer.is_envelope) return Error(kParameter, board.ReasonOf(transfer.peer));
     return Error(kParameter,
                  fmt::format("EI0005: The arguments for collective communication are inconsistent between "
                              "ranks: group {}, message {}: rank {} sends {} {} to rank {}, which receives "
                              "something else: {}",
-                             communicator.name(), transfer.running & kOrdinalMask, communicator.rank(), transfer.count,
+                             communicator.name(), SpokenNumber(transfer.running), communicator.rank(), transfer.count,
                              NameOfType(transfer.type), transfer.peer, board.ReasonOf(transfer.peer)));
   }
-  if (entry.finished.load(std::memory_order_seq_cst) < mark) return false;
+  if (!entry.Has(entry.finished, transfer.running)) return false;
   if (board.IsRemote(transfer.peer)) CloseSlot(entry, transfer.running);
   FreeStaged(&transfer.staged);
   transfer.stage = Transfer::kDone;
   return true;
-}
-
-// The sender has a number for what became of its message.
-void Answer(const Communicator& communicator, const Transfer& transfer, std::atomic<uint64_t>& word,
-            wire::MarkKind mark) {
-  Board& board = communicator.board();
-  word.store(transfer.running + 1, std::memory_order_seq_cst);
-  if (board.IsRemote(transfer.peer))
-    board.net()->TellMessageMark(transfer.peer, communicator.rank(), transfer.running, mark);
-  board.Ring();
 }
 
 // Asks for a message that another machine shows.
@@ -100,7 +64,7 @@ void FetchMessage(Communicator& communicator, Transfer& transfer) {
 
 // Copies a message. False: it is on its way.
 StatusOr<bool> CopyMessage(device::RunContext& context, Communicator& communicator, Transfer& transfer, Slot& entry) {
-  if (transfer.count == 0 || transfer.stage == Transfer::kFetching) return true;
+  if (transfer.bytes() == 0 || transfer.stage == Transfer::kFetching) return true;
   const std::byte* from = entry.data();
   if (entry.is_inline != 0) {
     if (entry.inline_used < transfer.bytes())
@@ -117,19 +81,45 @@ StatusOr<bool> CopyMessage(device::RunContext& context, Communicator& communicat
   return true;
 }
 
+// Whether a message is what the receive expects.
+bool Agrees(const Descriptor& sent, const Transfer& transfer) {
+  const Operator op = transfer.is_envelope ? Operator::kCondition : Operator::kSend;
+  return sent.op == static_cast<uint8_t>(op) && sent.count == transfer.count && sent.type == transfer.type &&
+         sent.vectors_hash == transfer.hash && sent.branch == transfer.branch;
+}
+bool DiffersByCondition(const Descriptor& sent, const Transfer& transfer) {
+  return transfer.is_envelope || sent.op != static_cast<uint8_t>(Operator::kSend) || sent.branch != transfer.branch;
+}
+std::string WhyConditionsDiffer(const Communicator& communicator, const Descriptor& sent, const Transfer& transfer) {
+  const auto say = [](bool is_condition, uint64_t count, const char* what) {
+    return is_condition ? fmt::format("a conditional task whose bodies had {} {}s", count, what)
+                        : fmt::format("one {} of {} elements", what, count);
+  };
+  return fmt::format(
+      "EI0005: The arguments for collective communication are inconsistent between ranks: group {}, message {} from "
+      "rank {} to rank {}, a condition, and so what was run in a conditional task, differs: rank {} has {}; rank {} "
+      "has "
+      "{}",
+      communicator.name(), SpokenNumber(transfer.running), transfer.peer, communicator.rank(), transfer.peer,
+      say(sent.op == static_cast<uint8_t>(Operator::kCondition), sent.count, "send"), communicator.rank(),
+      say(transfer.is_envelope, transfer.count, "receive"));
+}
+
 StatusOr<bool> Receive(device::RunContext& context, Communicator& communicator, Transfer& transfer) {
   Slot& entry = EntryOf(communicator, transfer);
-  const uint64_t mark = transfer.running + 1;
-  if (entry.published.load(std::memory_order_seq_cst) < mark) return false;
+  if (!entry.Has(entry.published, transfer.running)) return false;
   if (transfer.stage == Transfer::kFetching && transfer.fetches->total.load() != 0) return false;
   const Reading reading(communicator, transfer.peer, entry, transfer.running);
-  if (!reading.is_open())
+  if (!reading.is_open() && !transfer.is_envelope)  // that one has no buffer
     return Error(kRemote, fmt::format("EI0012: {}", communicator.board().ReasonOf(transfer.peer)));
-  if (entry.descriptor.count != transfer.count || entry.descriptor.type != transfer.type) {
-    std::string why = Differ(communicator, transfer.peer, communicator.rank(), transfer.running, entry.descriptor,
-                             transfer.count, transfer.type);
+  if (!Agrees(entry.descriptor, transfer)) {
+    std::string why = DiffersByCondition(entry.descriptor, transfer)
+                          ? WhyConditionsDiffer(communicator, entry.descriptor, transfer)
+                          : Differ(communicator, transfer.peer, communicator.rank(), transfer.running, entry.descriptor,
+                                   transfer.count, transfer.type);
     communicator.Fail(kParameter, why);
     Answer(communicator, transfer, entry.refused, wire::kRefused);
+    if (transfer.envelope != nullptr) (void)transfer.envelope->Refuse();
     return Error(kParameter, std::move(why));
   }
   REPRISE_ASSIGN_OR_RETURN(const bool is_there, CopyMessage(context, communicator, transfer, entry));
@@ -141,25 +131,71 @@ StatusOr<bool> Receive(device::RunContext& context, Communicator& communicator, 
 
 }  // namespace
 
+bool IsFree(const Board& board, const Transfer& transfer, const Slot& entry) {
+  const SlotKey& key = transfer.running;
+  const uint64_t ring = board.message_ring_of(key);
+  return key.place() < ring || entry.Has(entry.finished, key.Before(ring));
+}
+
+Status Show(Communicator& communicator, Transfer& transfer) {
+  Board& board = communicator.board();
+  Slot& entry = EntryOf(communicator, transfer);
+  transfer.is_inline = transfer.bytes() <= board.message_inline_bytes();
+  entry.Adopt(transfer.running);
+  entry.descriptor = {};
+  entry.descriptor.op = static_cast<uint8_t>(transfer.is_envelope ? Operator::kCondition : Operator::kSend);
+  entry.descriptor.type = transfer.type;
+  entry.descriptor.count = transfer.count;
+  entry.descriptor.vectors_hash = transfer.hash;
+  entry.descriptor.branch = transfer.branch;
+  entry.descriptor.number = transfer.running.number;
+  entry.descriptor.rank = communicator.rank();
+  entry.descriptor.root = transfer.peer;
+  entry.is_inline = transfer.is_inline ? 1 : 0;
+  entry.send = {};
+  if (transfer.is_inline) {
+    if (transfer.bytes() != 0) std::memcpy(entry.data(), transfer.buffer, transfer.bytes());
+  } else {
+    StatusOr<BufferRef> ref = Expose(communicator, transfer.buffer, transfer.bytes(), &transfer.staged);
+    if (!ref.ok()) {
+      return Error(kMemory, fmt::format("EI0011: a buffer cannot be shown to rank {}: {}", transfer.peer,
+                                        std::move(ref).status().detail().what));
+    }
+    entry.send = *ref;
+  }
+  entry.inline_used = transfer.is_inline ? static_cast<uint32_t>(transfer.bytes()) : 0;
+  entry.published.store(transfer.running.mark(), std::memory_order_seq_cst);
+  if (board.IsRemote(transfer.peer)) board.net()->TellMessage(communicator.rank(), transfer.peer, transfer.running);
+  transfer.stage = transfer.is_inline && !transfer.is_envelope ? Transfer::kDone : Transfer::kPublished;
+  board.Ring();
+  return {};
+}
+
+void Answer(const Communicator& communicator, const Transfer& transfer, std::atomic<uint64_t>& word,
+            wire::MarkKind mark) {
+  Board& board = communicator.board();
+  word.store(transfer.running.mark(), std::memory_order_seq_cst);
+  if (board.IsRemote(transfer.peer))
+    board.net()->TellMessageMark(transfer.peer, communicator.rank(), transfer.running, mark);
+  board.Ring();
+}
+
 bool CanGoOn(const Operation& operation) {
   const Communicator& communicator = *operation.communicator;
   for (const Transfer& transfer : operation.call.transfers) {
     if (transfer.stage == Transfer::kDone) continue;
     const Slot& entry = EntryOf(communicator, transfer);
-    const uint64_t mark = transfer.running + 1;
     if (transfer.stage == Transfer::kFetching) {
       if (transfer.fetches->total.load() == 0) return true;
       continue;
     }
     if (!transfer.is_send) {
-      if (entry.published.load(std::memory_order_seq_cst) >= mark) return true;
+      if (entry.Has(entry.published, transfer.running)) return true;
       continue;
     }
-    const uint64_t ring = communicator.board().message_ring();
-    const uint64_t finished = entry.finished.load(std::memory_order_seq_cst);
     if (transfer.stage == Transfer::kWaitsForEntry) {
-      if ((transfer.running & kOrdinalMask) < ring || finished >= mark - ring) return true;
-    } else if (finished >= mark || entry.refused.load(std::memory_order_seq_cst) >= mark) {
+      if (IsFree(communicator.board(), transfer, entry)) return true;
+    } else if (entry.Has(entry.finished, transfer.running) || entry.Has(entry.refused, transfer.running)) {
       return true;
     }
   }

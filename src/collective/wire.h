@@ -16,7 +16,7 @@ namespace reprise::collective::wire {
 constexpr uint32_t kHelloMagic = 0x52484c4f;
 constexpr uint32_t kWelcomeMagic = 0x5257454c;
 /// Of everything that ranks exchange, boards included.
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 
 struct Hello {
   uint32_t magic;
@@ -119,7 +119,7 @@ struct Frame {
   uint64_t offset;
   uint64_t cookie;
   uint64_t bytes;  ///< of the payload
-  uint64_t spare2;
+  uint64_t inner;  ///< of an operator in the body of a conditional task, as in SlotKey
 };
 static_assert(sizeof(Frame) == 64);
 

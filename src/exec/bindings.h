@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/series.h"
 
 namespace reprise::runtime {
 class EventRecord;
@@ -26,6 +27,10 @@ struct Bindings {
   /// The first number that this execution has of each series that its tasks use (ir/series.h), by the number that the
   /// task has.
   std::vector<uint64_t> series;
+  /// Of an execution of a body of a conditional task: where each of its series has its numbers from; else empty.
+  std::vector<ir::Envelope*> envelopes;
+  /// Of an execution of a body: which branches lead to it; 0 for a graph that was launched.
+  uint64_t branch = 0;
 };
 
 /// Gives the tasks of a graph the addresses of one execution.

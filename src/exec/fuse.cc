@@ -2,7 +2,11 @@
 #include "exec/fuse.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
+#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/env.h"
@@ -155,10 +159,21 @@ class Ranges {
   int64_t broadcast_bytes_ = 0;
 };
 
+std::atomic<BlockGenerator*> g_generator{nullptr};
+
+void AppendAddresses(const ir::ElementFormula& formula, std::vector<void*>& addresses) {
+  for (const ir::ElementFormula::Operand& operand : formula.operands) addresses.push_back(operand.data);
+}
+
+void RunGenerated(const void* args, int64_t begin, int64_t end) {
+  const auto* const made = reinterpret_cast<const GeneratedRun*>(*static_cast<const uint64_t*>(args));
+  made->block.function(made->addresses.data(), made->block.code.get(), begin, end);
+}
+
 // Rebuilds the steps of all lanes, in place.
 class Fuser {
  public:
-  Fuser(PlanParts& parts, FusionLog* log) : parts_(parts), log_(log) {}
+  Fuser(PlanParts& parts, FusionLog* log) : parts_(parts), log_(log), generator_(TheBlockGenerator()) {}
 
   void Run() {
     for (uint32_t lane = 0; lane < parts_.lanes.size(); ++lane) {
@@ -214,6 +229,7 @@ class Fuser {
       return true;
     }
     if (group_rows_++ == 0) count_ = declared.call.count;
+    if (generator_ != nullptr) tasks_.push_back({step.type, step.data});
     const double work = static_cast<double>(count_) / static_cast<double>(declared.grain);
     work_ += work;
     is_long_ |= work >= 2;
@@ -233,12 +249,13 @@ class Fuser {
     const bool is_parallel = is_long_ || work_ >= kLeastParallelWork;
     const bool is_cached = group_rows_ > 1 && ranges_.is_reused();
     const int64_t block = std::min(RoundUp(count_), is_cached ? ranges_.Block() : RoundUp(grain_));
-    if (is_parallel || (is_cached && block < count_)) {
+    const uint32_t generated = Generate();
+    if (is_parallel || generated != 0 || (is_cached && block < count_)) {
       EndLine();
       if (log_ != nullptr && group_rows_ > 1) log_->fused += group_rows_;
       Step& step = Emit(Step::kBlocks, group_rows_);
       step.block = block;
-      step.is_parallel = is_parallel;
+      step.blocks = {is_parallel, generated};
     } else {
       line_rows_ += group_rows_;
     }
@@ -248,6 +265,25 @@ class Fuser {
     work_ = 0;
     is_long_ = false;
     grain_ = 0;
+    tasks_.clear();
+  }
+
+  // One function for the group, if there is somebody who makes it. Step::Blocks::generated.
+  uint32_t Generate() {
+    if (generator_ == nullptr || group_rows_ < 2) return 0;
+    std::vector<ir::ElementFormula> formulas(tasks_.size());
+    auto made = std::make_unique<GeneratedRun>();
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+      const auto& [type, payload] = tasks_[i];
+      if (type->formula == nullptr || !type->formula(payload, formulas[i])) return 0;
+      AppendAddresses(formulas[i], made->addresses);
+    }
+    std::optional<BlockGenerator::Block> block = generator_->Generate(formulas, count_);
+    if (!block) return 0;
+    made->block = std::move(*block);
+    made->run.call = {RunGenerated, count_, {reinterpret_cast<uint64_t>(made.get())}};
+    parts_.generated.push_back(std::move(made));
+    return static_cast<uint32_t>(parts_.generated.size());
   }
 
   void EndLine() {
@@ -264,13 +300,14 @@ class Fuser {
     step.rows = {emitted_, rows};
     step.args_bytes = 0;
     step.block = 0;
-    step.is_parallel = false;
+    step.blocks = {};
     emitted_ += rows;
     return step;
   }
 
   PlanParts& parts_;
   FusionLog* const log_;
+  BlockGenerator* const generator_;
   uint32_t out_ = 0;      // steps that are done
   uint32_t emitted_ = 0;  // rows that some step has
   uint32_t line_rows_ = 0;
@@ -281,12 +318,12 @@ class Fuser {
   bool is_long_ = false;  // a row alone would be worth two threads
   int64_t grain_ = 0;
   Ranges ranges_;
-  Operands operands_;  // of the task that is looked at
+  std::vector<std::pair<const ir::TaskType*, const void*>> tasks_;  // for the generator, if there is one
+  Operands operands_;                                               // of the task that is looked at
 };
 
 struct Blocks {
-  const ElementRun* rows;
-  uint32_t count;
+  std::span<const ElementRun> rows;
   int64_t elements;
   int64_t units;
   int64_t block;  // in units
@@ -295,22 +332,35 @@ struct Blocks {
     for (int64_t at = begin; at < end; at += block) {
       const int64_t next = std::min(at + block, end);
       const int64_t to = next == units ? elements : next * kRangeUnit;
-      for (const ElementRun* row = rows; row != rows + count; ++row)
-        row->call.function(row->call.args, at * kRangeUnit, to);
+      for (const ElementRun& row : rows) row.call.function(row.call.args, at * kRangeUnit, to);
     }
   }
 };
 
 }  // namespace
 
+void SetBlockGenerator(BlockGenerator* generator) { g_generator.store(generator, std::memory_order_release); }
+BlockGenerator* TheBlockGenerator() { return g_generator.load(std::memory_order_acquire); }
+
+void MoveGenerated(const Plan& plan, const Step& step, GeneratedRun& generated) {
+  generated.addresses.clear();
+  for (const ElementRun& row : plan.rows_of(step)) {
+    const ir::Node node = plan.node(row);
+    ir::ElementFormula formula;
+    node.type->formula(node.payload, formula);
+    AppendAddresses(formula, generated.addresses);
+  }
+}
+
 void Fuse(PlanParts& parts, FusionLog* log) {
   static const bool is_on = EnvInt(EnvVar::kFuse) != 0;
   if (is_on && parts.has_elementwise) Fuser(parts, log).Run();
 }
 
-void RunBlocks(device::Scheduler& scheduler, const ElementRun* rows, uint32_t count, int64_t block, bool is_parallel) {
-  const int64_t units = UnitsOf(rows->call.count);
-  Blocks blocks{rows, count, rows->call.count, units, block / kRangeUnit};
+void RunBlocks(device::Scheduler& scheduler, std::span<const ElementRun> rows, int64_t block, bool is_parallel) {
+  const int64_t elements = rows.front().call.count;
+  const int64_t units = UnitsOf(elements);
+  Blocks blocks{rows, elements, units, block / kRangeUnit};
   const int64_t threads = scheduler.workers();
   if (!is_parallel || threads <= 1) return blocks.Run(0, units);
   // As many blocks for each thread, as far as they go.

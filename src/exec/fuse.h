@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "device/scheduler.h"
@@ -41,6 +42,9 @@ void Fuse(PlanParts& parts, FusionLog* log);
 
 /// Runs the rows, which have one number of elements, block by block: on this thread, and if `is_parallel` on idle
 /// workers.
-void RunBlocks(device::Scheduler& scheduler, const ElementRun* rows, uint32_t count, int64_t block, bool is_parallel);
+void RunBlocks(device::Scheduler& scheduler, std::span<const ElementRun> rows, int64_t block, bool is_parallel);
+
+/// Where the operands of generated functions are now: after rows of `plan` were told of moved memory.
+void MoveGenerated(const Plan& plan, const Step& step, GeneratedRun& generated);
 
 }  // namespace reprise::exec

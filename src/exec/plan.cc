@@ -114,6 +114,9 @@ bool Plan::Rebind(std::span<const ir::NodeId> moved) {
       return false;
     }
     row->call = now.call;
+    if (step->kind == Step::kBlocks && step->blocks.generated != 0) {
+      MoveGenerated(*this, *step, *parts_.generated[step->blocks.generated - 1]);
+    }
   }
   return true;
 }

@@ -25,6 +25,7 @@
 
 #include "base/pages.h"
 #include "exec/assign.h"
+#include "exec/block_generator.h"
 #include "ir/dag.h"
 #include "ir/graph.h"
 
@@ -59,9 +60,13 @@ struct Step {
     RepriseKernelFn call;
     int64_t block;  ///< kBlocks: most elements of one
   };
+  struct Blocks {
+    bool is_parallel;    ///< worth more than one thread
+    uint32_t generated;  ///< 1 + place in Plan::generated; 0: the rows are called one by one
+  };
   union {
     void* data;
-    bool is_parallel;  ///< kBlocks: worth more than one thread
+    Blocks blocks;  ///< kBlocks
   };
   union {
     const ir::TaskType* type;  ///< kRun
@@ -113,6 +118,13 @@ struct alignas(64) ElementRun {
 };
 static_assert(sizeof(ElementRun) == 64);
 
+/// One function for all rows of a step, made by a BlockGenerator.
+struct GeneratedRun {
+  BlockGenerator::Block block;
+  std::vector<void*> addresses;  ///< of the operands of the rows
+  ElementRun run;                ///< calls the function for a range
+};
+
 /// A lane of a built model: the tasks of one bound stream.
 struct ProgramLane {
   std::shared_ptr<const ir::Graph> graph;
@@ -129,6 +141,7 @@ struct PlanParts {
   const ir::Graph* graph = nullptr;  ///< null for programs
   Steps steps;
   std::vector<ElementRun> rows;
+  std::vector<std::unique_ptr<GeneratedRun>> generated;
   std::vector<PlanLane> lanes;
   std::vector<int32_t> stream_ids;   ///< of the captured lanes; empty unless scheduled
   std::vector<ProgramLane> program;  ///< empty unless a program
@@ -163,8 +176,8 @@ class Plan {
   bool Patch(std::span<const ir::NodeId> changed);
 
   /// Tells rows of these nodes where their memory is now; their payloads were changed in place. The same tasks run in
-  /// the same groups: whoever moves memory sees to it that what overlapped, and only that, still does. False when a task
-  /// has other code for its new addresses, or no rows any more; then the plan has to be made anew.
+  /// the same groups: whoever moves memory sees to it that what overlapped, and only that, still does. False when a
+  /// task has other code for its new addresses, or no rows any more; then the plan has to be made anew.
   bool Rebind(std::span<const ir::NodeId> moved);
 
   bool is_program() const { return parts_.is_program(); }
@@ -178,6 +191,11 @@ class Plan {
   /// Of a step of kind kElements or kBlocks.
   std::span<const ElementRun> rows_of(const Step& step) const {
     return {rows().data() + step.rows.first, step.rows.count};
+  }
+  /// What a step of kind kBlocks runs for each block: its rows, or the one function for them.
+  std::span<const ElementRun> calls_of(const Step& step) const {
+    if (step.blocks.generated == 0) return rows_of(step);
+    return {&parts_.generated[step.blocks.generated - 1]->run, 1};
   }
   /// The node that a step of the lane was made of; of rows the first; of a wait or a publication in a scheduled plan:
   /// the task that waits, or that it follows.

@@ -406,12 +406,11 @@ bool Replay::FindTask(const device::RunPlace& place, const void* where, device::
 
 // Element-wise tasks: they neither park nor fail, so calling them is all there is to do.
 void Replay::RunRows(const Step& step, RunContext& context) {
-  const std::span<const ElementRun> rows = plan_->rows_of(step);
   if (step.kind == Step::kBlocks) {
     if (failed_.load(std::memory_order_relaxed)) return;
-    return RunBlocks(context.scheduler(), rows.data(), step.rows.count, step.block, step.is_parallel);
+    return RunBlocks(context.scheduler(), plan_->calls_of(step), step.block, step.blocks.is_parallel);
   }
-  for (const ElementRun& row : rows) {
+  for (const ElementRun& row : plan_->rows_of(step)) {
     if (failed_.load(std::memory_order_relaxed)) return;
     row.call.function(row.call.args, 0, row.call.count);
   }
@@ -427,7 +426,7 @@ void Replay::RunRowsTraced(uint32_t lane, const Step& step, RunContext& context)
     device::WatchedRun<true> watched(context, *node.type, node.payload, watched_.number);
     const uint64_t begin = device::Timeline::Now();
     if (step.kind == Step::kBlocks) {
-      RunBlocks(context.scheduler(), &row, 1, step.block, step.is_parallel);
+      RunBlocks(context.scheduler(), {&row, 1}, step.block, step.blocks.is_parallel);
     } else {
       row.call.function(row.call.args, 0, row.call.count);
     }

@@ -14,8 +14,11 @@
 #include <reprise/kernel.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "ir/operand.h"
 
@@ -115,6 +118,25 @@ struct Elementwise {
   uint64_t broadcast = 0;  ///< bit i: the i-th operand that TaskType::operands tells, which is only read, is broadcast
 };
 
+/// What an element-wise task computes, for those who make one function of several tasks (exec/block_generator.h).
+struct ElementFormula {
+  /// Element i of what is written, in row-major order of `sizes`, depends on the elements that the same walk comes to.
+  /// A stride of 0 stands for one element that is read for all along that dim.
+  struct Operand {
+    void* data = nullptr;
+    int32_t dtype = -1;  ///< aclDataType
+    bool is_written = false;
+    std::span<const int64_t> sizes;
+    std::span<const int64_t> strides;  ///< in elements
+  };
+  std::string_view operation;          ///< the operator, "aclnnAdd", "Mul"
+  const void* routine = nullptr;       ///< tasks that have the same one compute the same function of their numbers
+  int32_t compute = -1;                ///< aclDataType in which it is computed; -1: that of its operands
+  std::span<const std::byte> numbers;  ///< alpha, slope, bounds: 16 bytes each, of type number_type
+  int32_t number_type = -1;
+  std::vector<Operand> operands;  ///< what is written first
+};
+
 /// Static description of a sort of task.
 struct TaskType {
   TaskKind kind;
@@ -137,6 +159,8 @@ struct TaskType {
   /// Fills `rows` when the task is element-wise; null when it never is. Calling is then as good as `run`. Declared,
   /// never guessed.
   bool (*elementwise)(const void* payload, Elementwise& rows) = nullptr;
+  /// Tells what an element-wise task computes; what it points to lives as long as the payload. Null: nobody can say.
+  bool (*formula)(const void* payload, ElementFormula& formula) = nullptr;
   /// `payload` is about to take the place of `replaced` in a task group: takes over what belongs to that place, not to
   /// the call. Only tasks of the same type are replaced then. Null when there is nothing of that sort.
   void (*inherit)(const void* replaced, void* payload) = nullptr;

@@ -3,10 +3,13 @@
 // Conditional tasks: IF, WHILE and SWITCH over bodies, which are sub models.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "device/scheduler.h"
+#include "exec/bindings.h"
 #include "exec/replay.h"
+#include "ir/series.h"
 #include "ir/task.h"
 #include "model/model.h"
 
@@ -23,9 +26,31 @@ struct ConditionTask {
   exec::Replay::Progress progress{};
   exec::Replay* running = nullptr;
 
-  /// The body to run now; null when there is none.
-  Model* Choose() const;
+  // ---- For bodies with tasks that take numbers; Model::CollectSeries fills this ----
+
+  /// Of a task that is in no body: a series that bodies use, and the number of the task in it.
+  struct Use {
+    ir::Series* series;
+    ir::Number number;
+    std::unique_ptr<ir::Envelope> envelope;
+  };
+  std::vector<Use> uses{};
+  /// By body: the envelope of each of its series, which belongs to the task that is in no body.
+  std::vector<std::vector<ir::Envelope*>> envelopes{};
+  exec::Bindings bindings{};  ///< of the body that runs
+  enum Phase : uint8_t { kClosed, kOpening, kOpen, kClosing } phase = kClosed;
+  size_t done = 0;  ///< uses that the phase is through with
+
+  /// Which body to run now; the number of bodies: none.
+  size_t Choose() const;
   ir::RunResult Run(device::RunContext& context);
+  /// The run ends before its end; `runnable` as in ir::Envelope.
+  void Abandon(device::Runnable* runnable) noexcept;
+
+ private:
+  ir::RunResult RunBodies(device::RunContext& context);
+  ir::RunResult RunInEnvelopes(device::RunContext& context);
+  void BindBody(size_t body, const exec::Bindings* outer) noexcept;
 };
 
 /// Owns its task.

@@ -523,47 +523,6 @@ void Model::CollectResets(std::vector<exec::Replay::CellReset>& resets) const {
   for (const Model* body : bodies_) body->CollectResets(resets);
 }
 
-void Model::CollectSeries() {
-  class Collector final : public ir::SeriesSink {
-   public:
-    explicit Collector(std::vector<SeriesUse>& uses) : uses_(uses) {}
-    void Take(ir::Series& series, ir::Number& number) override {
-      auto at = std::find_if(uses_.begin(), uses_.end(), [&](const SeriesUse& use) { return use.series == &series; });
-      if (at == uses_.end()) {
-        at = uses_.insert(at, {&series, 0});
-        hashes.push_back(0);
-      }
-      number.binding = static_cast<int32_t>(at - uses_.begin());
-      number.value = at->count++;
-      uint64_t& hash = hashes[static_cast<size_t>(number.binding)];
-      hash = (hash ^ fingerprint) * 0x9E3779B97F4A7C15 + 1;
-    }
-
-    std::vector<uint64_t> hashes;  // by series, of the fingerprints so far
-    uint64_t fingerprint = 0;      // of the task that tells
-
-   private:
-    std::vector<SeriesUse>& uses_;
-  };
-  class Marker final : public ir::SeriesSink {
-   public:
-    explicit Marker(const std::vector<uint64_t>& hashes) : hashes_(hashes) {}
-    void Take(ir::Series&, ir::Number& number) override { number.graph = hashes_[static_cast<size_t>(number.binding)]; }
-
-   private:
-    const std::vector<uint64_t>& hashes_;
-  };
-  series_.clear();
-  Collector collector(series_);
-  for (const ir::Node& node : graph_->nodes()) {
-    collector.fingerprint = ir::Fingerprint(*node.type, node.payload);
-    ir::TellSeries(*node.type, node.payload, collector);
-  }
-  if (series_.empty()) return;
-  Marker marker(collector.hashes);
-  for (const ir::Node& node : graph_->nodes()) ir::TellSeries(*node.type, node.payload, marker);
-}
-
 void Model::SealChanges() {
   if (!graph_->changes_lost() && replay_->Patch(graph_->changes())) {
     liveness_.Forget(graph_->changes());
@@ -666,23 +625,12 @@ bool WaitsForOthers(const ir::Graph& graph, const std::vector<ExternalBinding>& 
     if (!external.is_record) return true;
   }
   for (const ir::Node& node : graph.nodes()) {
-    if (node.type == &runtime::kFlagWait || node.type->kind == ir::TaskKind::kCollective) return true;
+    if (node.type == &runtime::kFlagWait) return true;
   }
   return false;
 }
 
 }  // namespace
-
-Status Model::CheckSeries() const {
-  for (const SeriesUse& use : series_) {
-    Status status = use.series->CheckLaunch();
-    if (status.ok()) continue;
-    return Error(kModelNotExecutable, fmt::format("{} cannot run: {}", Describe(), status.detail().what))
-        .Culprit(std::string(status.detail().culprit))
-        .Hint(std::string(status.detail().hint));
-  }
-  return {};
-}
 
 Status Model::Execute(Stream& stream) {
   if (!externals_.empty() || !series_.empty() || !liveness_.IsFresh() || runtime::LaunchIsBlocking()) [[unlikely]]
@@ -714,8 +662,8 @@ Status Model::ExecuteChecked(Stream& stream) {
     launched_.fetch_add(1, std::memory_order_relaxed);
     REPRISE_RETURN_IF_ERROR(runtime::QueueNow(stream, ir::MakeTask(kGraphTask, task), GraphTask::TakeTicket));
   }
-  return runtime::LaunchIsBlocking() && !WaitsForOthers(*graph_, externals_) ? runtime::WaitIfBlocking(stream)
-                                                                             : Status();
+  const bool may_wait = series_.empty() && !WaitsForOthers(*graph_, externals_);
+  return runtime::LaunchIsBlocking() && may_wait ? runtime::WaitIfBlocking(stream) : Status();
 }
 
 bool Model::RunsMe() const {

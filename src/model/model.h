@@ -105,10 +105,12 @@ struct ExternalBinding {
   bool is_record;
 };
 
-/// A series that tasks of the graph take numbers from, and how many tasks do: each execution takes as many.
+/// A series that tasks of the graph take numbers from, and how many tasks do: each execution takes as many. Of a body
+/// also those that only conditional tasks in it use, with 0.
 struct SeriesUse {
   ir::Series* series;
   uint64_t count;
+  uint64_t hash;  ///< of all that is done with it
 };
 
 /// What a model holds on to, its bodies included.
@@ -184,6 +186,8 @@ class Model final : public runtime::ContextResident {
   /// Built models: the program has an end task.
   bool has_end = false;
 
+  /// Of a body: 207000 when conditional tasks in it would take numbers in an order that is open.
+  Status CheckBodySeries() const;
   /// The capture is over: compiles the plan. Throws std::bad_alloc.
   void Seal();
   /// Tasks have changed, and nothing is executing: brings the plan up to date, at a cost of O(changed tasks) wherever

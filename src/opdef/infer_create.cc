@@ -238,12 +238,33 @@ Status SetElements(InferContext& call, const Dim& total) {
   return SetFirstDim(call, FloorDiv(total, opdef::Shape(Part(data.shape, 1, data.shape.rank())).elements()));
 }
 
+// Where the last block ends: blocks may lie in any order, with gaps between them. Unknown where numbers are missing,
+// but for blocks that lie back to back.
+Dim EndOfBlocks(const std::vector<Dim>& counts, const std::vector<Dim>& places) {
+  Dim sum = 0;
+  int64_t end = 0;
+  bool is_known = places.size() == counts.size();
+  bool is_dense = is_known;
+  for (size_t k = 0; k < counts.size(); ++k) {
+    is_dense = is_dense && places[k] == sum;
+    sum = sum + counts[k];
+    is_known = is_known && counts[k].is_number() && (counts[k].number() == 0 || places[k].is_number());
+    if (is_known && counts[k].number() != 0) end = std::max(end, places[k].number() + counts[k].number());
+  }
+  if (is_dense) return sum;
+  return is_known ? Dim(end) : Dim::Unknown();
+}
+
 }  // namespace
 
 Status AllToAllV(InferContext& call) {  // rule
   const bool is_one = call.op.type == "HcomReduceScatterV";
   const std::vector<Dim>* counts = call.Value(is_one ? "recv_count" : "recv_counts");
   if (counts == nullptr) return SetElements(call, Dim::Unknown());
+  if (!is_one && call.Has("recv_displacements")) {
+    const std::vector<Dim>* places = call.Value("recv_displacements");
+    return SetElements(call, places != nullptr ? EndOfBlocks(*counts, *places) : Dim::Unknown());
+  }
   Dim total = 0;
   for (const Dim& count : *counts) total = total + count;
   return SetElements(call, total);

@@ -182,8 +182,27 @@ constexpr Case kCases[] = {
     {"HcomReduceScatter", "x=float32[4*s0, 3]", "rank_size=4 group='g' reduction='sum'", "float32[s0, 3]"},
     {"HcomAllToAllV",
      "send_data=float32[s0, 4]; send_counts=int64[2]; send_displacements=int64[2]; recv_counts=int64[2]{8, 4}; "
-     "recv_displacements=int64[2]",
+     "recv_displacements=int64[2]{0, 8}",
      "group='g'", "float32[3, 4]"},
+    {"HcomAllToAllV",
+     "send_data=float32[s0, 4]; send_counts=int64[2]; send_displacements=int64[2]; recv_counts=int64[2]{8, 4}; "
+     "recv_displacements=int64[2]{12, 0}",
+     "group='g'", "float32[5, 4]"},
+    {"HcomAllToAllV",
+     "send_data=float32[s0]; send_counts=int64[2]; send_displacements=int64[2]; recv_counts=int64[2]{s0, 4}; "
+     "recv_displacements=int64[2]{0, s0}",
+     "group='g'", "float32[s0+4]"},
+    {"HcomAllToAllV",
+     "send_data=float32[s0]; send_counts=int64[2]; send_displacements=int64[2]; recv_counts=int64[2]{s0, 4}; "
+     "recv_displacements=int64[2]{4, 0}",
+     "group='g'", "float32[?]"},
+    {"HcomAllToAllV",
+     "send_data=float32[s0]; send_counts=int64[2]; send_displacements=int64[2]; recv_counts=int64[2]{8, 4}; "
+     "recv_displacements=int64[2]",
+     "group='g'", "float32[?]"},
+    {"HcomAllGatherV",
+     "x=bfloat16[s0, 4]; send_count=int64[1]; recv_counts=int64[3]{8, 0, 4}; recv_displacements=int64[3]{4, 99, 16}",
+     "group='g'", "bfloat16[5, 4]"},
     {"HcomAllToAllVC", "send_data=float32[s0, 4]; send_count_matrix=int64[4]{8, 4, 12, 0}", "rank=0 group='g'",
      "float32[5, 4]"},
     {"HcomAllGatherV", "x=bfloat16[s0, 4]; send_count=int64[1]; recv_counts=int64[2]{8, 4}", "group='g'",

@@ -106,6 +106,24 @@ bool RowsOfTask(const void* payload, ir::Elementwise& rows) {
   return static_cast<const LaunchTask*>(payload)->launch->Rows(rows);
 }
 
+bool FormulaOfTask(const void* payload, ir::ElementFormula& formula) {
+  const Launch& launch = *static_cast<const LaunchTask*>(payload)->launch;
+  formula.operation = launch.op.name;
+  formula.compute = static_cast<int32_t>(launch.compute);
+  if (launch.element.row.function != nullptr) {
+    formula.routine = reinterpret_cast<const void*>(launch.element.row.function);
+    formula.numbers = std::as_bytes(std::span(launch.element.numbers));
+    formula.number_type = static_cast<int32_t>(launch.element.row.math);
+  }
+  for (size_t i = 0; i < launch.refs.size(); ++i) {
+    const kernels::TensorRef& ref = launch.refs[i];
+    const auto rank = static_cast<size_t>(ref.rank);
+    formula.operands.push_back(
+        {ref.data, static_cast<int32_t>(ref.dtype), launch.uses[i].is_write, {ref.sizes, rank}, {ref.strides, rank}});
+  }
+  return true;
+}
+
 constexpr ir::TaskType kVectorType = {.kind = ir::TaskKind::kKernel,
                                       .name = "KERNEL_AIVEC",
                                       .run = RunTask,
@@ -113,6 +131,7 @@ constexpr ir::TaskType kVectorType = {.kind = ir::TaskKind::kKernel,
                                       .describe = DescribeTask,
                                       .never_waits = true,
                                       .elementwise = RowsOfTask,
+                                      .formula = FormulaOfTask,
                                       .operands = OperandsOfTask,
                                       .name_of = NameOfTask};
 constexpr ir::TaskType kCubeType = {.kind = ir::TaskKind::kKernel,

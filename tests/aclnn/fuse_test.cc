@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 
+#include "../unit/product_generator.h"
 #include "../unit/scale.h"
 #include "aclnnop/aclnn_add.h"
 #include "aclnnop/aclnn_cast.h"
@@ -113,6 +114,36 @@ class FuseTest : public AclnnTest {
     return true;
   }
 
+  // A product, or zeros, of float32 without a gap between elements.
+  void PlanProduct(int64_t count) {
+    const auto view = [&](const Dims& dims) {
+      char* const at = memory_.data() + static_cast<int64_t>(random() % kSlots) * kSlotBytes;
+      tensors_.push_back(aclCreateTensor(dims.data(), dims.size(), ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, dims.data(),
+                                         dims.size(), at));
+      return tensors_.back();
+    };
+    const Dims dims = {count / 8, 8};
+    aclTensor* out = view(dims);
+    aclTensor* b = view(random() % 3 == 0 ? Dims{count / 8, 1} : random() % 2 == 0 ? Dims{8} : dims);
+    uint64_t workspace = 0;
+    Call call{};
+    aclnnStatus status = 0;
+    switch (random() % 5) {
+      case 0:
+        call.two = aclnnInplaceZero;
+        status = aclnnInplaceZeroGetWorkspaceSize(out, &workspace, &call.executor);
+        break;
+      case 1:
+        call.two = aclnnInplaceMul;
+        status = aclnnInplaceMulGetWorkspaceSize(out, b, &workspace, &call.executor);
+        break;
+      default: call.two = aclnnMul; status = aclnnMulGetWorkspaceSize(view(dims), b, out, &workspace, &call.executor);
+    }
+    if (status != 0) return;  // operands that overlap in part
+    EXPECT_EQ(aclSetAclOpExecutorRepeatable(call.executor), 0);
+    calls_.push_back(call);
+  }
+
   void Submit() {
     for (const Call& call : calls_) ASSERT_EQ(call.two(nullptr, 0, call.executor, stream), 0) << RecentMessage();
   }
@@ -147,6 +178,47 @@ class FuseTest : public AclnnTest {
   std::vector<aclTensor*> tensors_;
   std::vector<const aclScalar*> scalars_;
 };
+
+// What a generator makes of a group is run for it, and what it declines as ever.
+TEST_F(FuseTest, GeneratedFunctionsTakeThePlaceOfGroups) {
+  reprise::testing::ProductGenerator generator;
+  for (int program = 0; program < Loops(60, 6); ++program) {
+    SCOPED_TRACE(program);
+    random.seed(static_cast<unsigned>(program) + 5001);
+    std::vector<int64_t> counts = {3072, 6200, 8176, 24000};
+    const int64_t count = counts[random() % counts.size()];
+    const bool is_mixed = program % 3 == 0;
+    for (int tries = 0; calls_.size() < 12 && tries < 400; ++tries) {
+      if (is_mixed) {
+        Plan(count, ACL_FLOAT);
+      } else {
+        PlanProduct(count);
+      }
+    }
+    ASSERT_FALSE(calls_.empty());
+    const std::vector<char> start = Start(ACL_FLOAT, false);
+    Restore(start);
+    Submit();
+    ASSERT_EQ(aclrtSynchronizeStream(stream), 0) << RecentMessage();
+    const std::vector<char> expected = Bytes();
+    ASSERT_EQ(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED), 0);
+    Submit();
+    aclmdlRI model = nullptr;
+    ASSERT_EQ(aclmdlRICaptureEnd(stream, &model), 0) << RecentMessage();
+    Clear();
+    for (int replay = 0; replay < 5; ++replay) {  // laid out again before the fourth
+      Restore(start);
+      ASSERT_EQ(aclmdlRIExecuteAsync(model, stream), 0) << RecentMessage();
+      ASSERT_EQ(aclrtSynchronizeStream(stream), 0) << RecentMessage();
+      ASSERT_TRUE(Bytes() == expected) << replay;
+    }
+    EXPECT_EQ(aclmdlRIDestroy(model), 0);
+  }
+  const char* const is_fused = std::getenv("REPRISE_FUSE");
+  const bool fuses = is_fused == nullptr || std::string_view(is_fused) != "0";
+  EXPECT_EQ(generator.made > 0, fuses);
+  EXPECT_EQ(generator.declined > 0, fuses);
+}
 
 TEST_F(FuseTest, RandomProgramsReplayedEqualEagerBitForBit) {
   std::set<int> types;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "../unit/product_generator.h"
 #include "engine_fixture.h"
 #include "support/json.h"
 
@@ -428,6 +429,30 @@ return y
   for (const LogicalStream& stream : summary.streams) EXPECT_EQ(stream.id, next++);
   EXPECT_EQ(summary.streams.size(), 3U);
   EXPECT_THAT(summary.stream_graph, HasSubstr("style=dashed"));
+}
+
+// The function that a generator has made gets the memory of each run.
+TEST_F(EngineTest, GeneratedFunctionsAreToldWhereRunsHaveTheirMemory) {
+  reprise::testing::ProductGenerator generator;
+  AddCompiled(1, R"(graph products
+x = Data() : float32 [4096]
+w = Data() : float32 [4096]
+y = Mul(x, w)
+z = Mul(y, x)
+return z
+)");
+  ASSERT_EQ(Text(session_->LoadGraph(1, {}, stream_)), "");
+  for (int run = 1; run <= 3; ++run) {
+    const auto value = static_cast<float>(run);
+    const std::vector<InputTensor> inputs{OnDevice(std::vector<float>(4096, value), {4096}),
+                                          OnDevice(std::vector<float>(4096, 0.5F), {4096})};
+    std::vector<OutputTensor> outputs(1);
+    outputs[0] = {Block(4096 * 4), 4096 * 4, -1, {}, nullptr};
+    ASSERT_EQ(Text(session_->Execute(1, stream_, inputs, outputs)), "");
+    Sync();
+    EXPECT_THAT(Floats(outputs[0].data, 4096 * 4), ::testing::Each(value * value * 0.5F)) << run;
+  }
+  EXPECT_GE(generator.made, 1) << generator.declined;
 }
 
 TEST_F(EngineTest, ResultsHaveTheTypeOfTheOption) {

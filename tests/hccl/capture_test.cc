@@ -156,41 +156,6 @@ TEST(HcclCapture, HC_082_HC_083_HC_085_GraphsAndEagerCallsPairUp) {
   for (aclmdlRI model : models) EXPECT_EQ(0, aclmdlRIDestroy(model));
 }
 
-// HC-090: not supported; refused where it would be recorded, and the capture goes on.
-TEST(HcclCapture, HC_090_OperatorsInBodiesOfConditionalTasksAreRefused) {
-  Ranks ranks(1);
-  Data data(ranks, 16);
-  Rank& r = ranks[0];
-  r.Use();
-  aclrtStream aux = nullptr;
-  ASSERT_EQ(0, aclrtCreateStream(&aux));
-  const aclmdlRI model = Capture(r, [&] {
-    aclmdlRICaptureStatus status = ACL_MODEL_RI_CAPTURE_STATUS_NONE;
-    aclmdlRI root = nullptr;
-    ASSERT_EQ(0, aclmdlRICaptureGetInfo(r.stream, &status, &root));
-    aclmdlRICondHandle handle = nullptr;
-    ASSERT_EQ(0, aclmdlRICondHandleCreate(root, 1, ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT, &handle)) << Message();
-    aclmdlRI body = nullptr;
-    aclmdlRICondTaskParams params = {};
-    params.handle = handle;
-    params.type = ACL_MODEL_RI_COND_TYPE_IF;
-    params.size = 1;
-    params.modelRIArray = &body;
-    ASSERT_EQ(0, aclmdlRIAddCondTask(params, r.stream, 0)) << Message();
-    ASSERT_EQ(0, aclmdlRICaptureToModelRIBegin(aux, body, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL)) << Message();
-    EXPECT_NE(HCCL_SUCCESS,
-              HcclAllReduce(data.at(r), data.at(r), 16, HCCL_DATA_TYPE_INT64, HCCL_REDUCE_SUM, r.comm, aux));
-    EXPECT_NE(std::string::npos, Message().find("body of a conditional task"));
-    ASSERT_EQ(0, aclmdlRICaptureEnd(aux, &body));
-  });
-  data.Set(7);
-  EXPECT_EQ(0, aclmdlRIExecuteAsync(model, r.stream)) << Message();
-  r.Wait();
-  EXPECT_EQ(7, data.buffers[0][3]);
-  EXPECT_EQ(0, aclmdlRIDestroy(model));
-  EXPECT_EQ(0, aclrtDestroyStream(aux));
-}
-
 TEST(HcclCapture, DISABLED_Strict) {
   Ranks ranks(2);
   Data data(ranks, 16);

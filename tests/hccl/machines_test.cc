@@ -405,6 +405,43 @@ void RunWithNetwork(const char* test) {
   ::unsetenv("REPRISE_HCCL_SHM");
 }
 
+// Two ranks that take themselves for two machines, of which a list names this address or another one.
+void MeetWithWhitelist(const Arguments& arguments) {
+  EXPECT_EQ(0, aclrtSetDevice(0));
+  HcclComm comm = nullptr;
+  const HcclResult result = HcclCommInitRootInfo(2, &arguments.token, arguments.rank, &comm);
+  const std::string message = Message();
+  if (arguments.what == 0) {
+    EXPECT_OK(result) << message;
+    EXPECT_OK(HcclCommDestroy(comm));
+    return;
+  }
+  EXPECT_EQ(HCCL_E_PARA, result);
+  for (const char* part : {"EI0014", "rank 1", "127.0.0.1", "HCCL_WHITELIST_FILE"})
+    EXPECT_NE(std::string::npos, message.find(part)) << message;
+}
+TEST(HcclMachines, DISABLED_Guest) { MeetWithWhitelist(Read()); }
+TEST(HcclMachines, DISABLED_Host) {
+  Arguments arguments = Read();
+  ASSERT_EQ(0, aclrtSetDevice(0));
+  OK(HcclGetRootInfo(&arguments.token));
+  ::setenv("REPRISE_HCCL_HOST_ID", "another machine", 1);
+  Child guest("HcclMachines.DISABLED_Guest", Write(1, 2, arguments.token, arguments.what));
+  MeetWithWhitelist(arguments);
+}
+TEST(HcclMachines, HC_113_MachinesThatTheWhitelistDoesNotName) {
+  const std::string path = "/tmp/reprise_hccl_list_" + std::to_string(getpid()) + ".json";
+  ::setenv("HCCL_IF_IP", "127.0.0.1", 1);
+  ::setenv("HCCL_WHITELIST_DISABLE", "0", 1);
+  ::setenv("HCCL_WHITELIST_FILE", path.c_str(), 1);
+  for (const int what : {0, 1}) {
+    std::ofstream(path) << R"({"host_ip": [")" << (what == 0 ? "127.0.0.1" : "10.0.0.7") << R"("]})";
+    Child host("HcclMachines.DISABLED_Host", Write(0, 2, {}, what));
+  }
+  std::remove(path.c_str());
+  for (const char* name : {"HCCL_IF_IP", "HCCL_WHITELIST_DISABLE", "HCCL_WHITELIST_FILE"}) ::unsetenv(name);
+}
+
 TEST(HcclMachines, HF_10_StrangersAreIgnored) { RunWithNetwork("HcclMachines.DISABLED_Strangers"); }
 TEST(HcclMachines, HF_11_AnotherVersionIsRefused) { RunWithNetwork("HcclMachines.DISABLED_OtherVersion"); }
 TEST(HcclMachines, GarbageFromAPeerMakesItLost) { RunWithNetwork("HcclMachines.DISABLED_Impostors"); }

@@ -69,6 +69,8 @@ inline float ValueOf(uint32_t rank, size_t i) {
 
 /// What one rank does and checks: `arguments.what` says which of the tests.
 void RunRank(const Arguments& arguments);
+/// Conditional tasks with operators in their bodies; `differs`: their conditions differ between ranks.
+void RunConditions(const Arguments& arguments, bool differs);
 /// Many small operators in a row, eager and as a graph; what 2 of RunRank, with a communicator that is there.
 void RunSmall(const Rank& rank, uint32_t ranks);
 

@@ -453,6 +453,8 @@ void reprise::testing::RunRank(const Arguments& arguments) {
     case 10: return RunLate(arguments);
     case 11: return RunBlackHole(arguments);
     case 13: return RunSecondJob();
+    case 14: return RunConditions(arguments, false);
+    case 15: return RunConditions(arguments, true);
   }
 }
 
@@ -540,6 +542,15 @@ TEST(HcclProcesses, HC_005_HC_040_to_HC_048_OperatorsBetweenProcesses) {
   for (const uint32_t n : {2u, 4u}) RunAll(n, 1);
 }
 TEST(HcclProcesses, HC_070_HC_082_SmallOperatorsInARow) { RunAll(4, 2); }
+TEST(HcclProcesses, HC_090_ConditionalTasks) {
+  RunAll(3, 14);
+  RunApart(4, 2, 14);
+  RunApart(3, 0, 14);
+}
+TEST(HcclProcesses, HC_091_ConditionsThatDiffer) {
+  RunAll(3, 15);
+  RunApart(4, 2, 15);
+}
 TEST(HcclProcesses, HC_100_MismatchBetweenProcesses) { RunAll(3, 5); }
 TEST(HcclProcesses, HC_104_HF_01_AKilledRankIsNamed) { RunAll(4, 3, true); }
 TEST(HcclProcesses, HC_039_HC_105_KilledInTheMidstOfWork) {

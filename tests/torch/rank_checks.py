@@ -527,6 +527,37 @@ def ht_070_074_capture(rank, size):
     assert result.tolist() == [14, 14]
 
 
+def ht_070_hc_090_conditions_in_captures(rank, size):
+    from torch_npu.npu._npugraph_conditional_nodes import NPUGraphCaptureControlFlowOpDispatchMode
+
+    cond = torch.ops.higher_order.cond
+    small, large = there(1, 2), torch.ones(100_000, device="npu")
+
+    def added(x):
+        x = x + rank
+        dist.all_reduce(x)
+        return x
+
+    def twice(x):
+        return cond(x.sum() > 3, lambda x: added(added(x)), lambda x: x - 1, (x,))
+
+    for x in (small, large):
+        graph, flag = torch.npu.NPUGraph(), torch.tensor(True, device="npu")
+        with torch.npu.graph(graph), NPUGraphCaptureControlFlowOpDispatchMode():
+            total = cond(flag, added, twice, (x,))
+            dist.all_reduce(total)
+        for value, first in ((True, 0), (False, 0), (False, 5), (True, 5), (False, 5)):
+            flag.fill_(value)
+            x.fill_(first)
+            graph.replay()
+            once = 2 * first + 1
+            other = 2 * once + 1 if first * len(x) > 3 else first - 1
+            assert total[-1].item() == 2 * (once if value else other), (value, first)
+            dist.all_reduce(x)  # in turns with what is called
+            assert x[0].item() == 2 * first
+        graph.reset()
+
+
 def _object_in_capture():
     with torch.npu.graph(torch.npu.NPUGraph()):
         dist.all_gather_object([None, None], "x")

@@ -101,6 +101,32 @@ def ht_002_010_one_rank(rank, size):
     dist.destroy_process_group()
 
 
+def ht_070_hc_091_a_condition_that_differs(rank, size):
+    from torch_npu.npu._npugraph_conditional_nodes import NPUGraphCaptureControlFlowOpDispatchMode
+
+    _start("condition", rank, size)
+    torch.npu.set_device(rank)
+    x, flag = torch.ones(4, device="npu"), torch.tensor(True, device="npu")
+    dist.all_reduce(x)
+
+    def added(x):
+        x = x + 1
+        dist.all_reduce(x)
+        return x
+
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph), NPUGraphCaptureControlFlowOpDispatchMode():
+        total = torch.ops.higher_order.cond(flag, added, lambda x: x * 2, (x,))
+    graph.replay()
+    assert total.tolist() == [6] * 4
+    flag.fill_(rank == 0)
+    graph.replay()
+    refused("EI0005.*a condition", torch.npu.synchronize)
+    graph.reset()
+    dist.destroy_process_group()
+    torch.npu.set_device(0)
+
+
 def ht_003_004_backends_of_both_devices(rank, size):
     for name, which in (("none", ()), ("both", ("cpu:gloo,npu:hccl",))):
         dist.init_process_group(*which, init_method=_file(name), rank=rank, world_size=size)

@@ -67,6 +67,37 @@ def test_ht_094_a_wait_that_blocks():
     assert "timed out in blocking wait" in said[0] and "then: " in said[0], said[0]
 
 
+def test_ht_014_a_store_that_answers_nobody():
+    """The thread that looks for time-outs of others is caught in the store: its file is locked by somebody who never lets
+    go, as after a rank that ended in the midst of a write. The group and the process end all the same."""
+    said = output_of(
+        """
+        import fcntl, os, tempfile
+        import torch, torch_npu
+        import torch.distributed as dist
+
+        path = os.path.join(tempfile.mkdtemp(), "store")
+        store = dist.FileStore(path, 1)
+        dist.init_process_group("hccl", store=store, rank=0, world_size=1)
+        x = torch.ones(1, device="npu")
+        dist.all_reduce(x)
+        torch.npu.synchronize()
+        holder = os.open(path, os.O_RDWR)
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        inode = f":{os.stat(path).st_ino} "
+        while not any("->" in line and inode in line for line in open("/proc/locks")):
+            pass  # until the thread waits for the lock
+        dist.destroy_process_group()
+        torch_npu._C._distributed_c10d._stop_watchdogs()  # as at the end of the interpreter
+        fcntl.flock(holder, fcntl.LOCK_UN)  # the program's own store would wait for it, too
+        print("ended")
+        """,
+        TORCH_HCCL_DUMP_ON_TIMEOUT=1,
+        TORCH_HCCL_COORD_CHECK_MILSEC=1,
+    )
+    assert said == "ended", said
+
+
 def test_ht_014_the_interpreter_ends_without_destroy():
     """The two ranks are interpreters that end as programs do."""
     said = output_of(

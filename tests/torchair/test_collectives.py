@@ -3,6 +3,7 @@
 import fcntl
 import functools
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -41,6 +42,17 @@ def outcomes(tmp_path_factory, request):
 @pytest.mark.parametrize("name", CHECKS)
 def test_two_ranks(outcomes, name):
     assert not outcomes()[name], outcomes()[name]
+
+
+@pytest.mark.skipif(os.environ.get("REPRISE_TEST_FORM") != "full", reason="eight ranks take a minute; in the full form")
+def test_hg_017_eight_ranks():
+    outcome = run_ranks("collective_checks", ["hg_017_layers"], size=8, path=str(HERE))
+    assert not outcome["hg_017_layers"], outcome
+
+
+def test_hg_004_deterministic_algorithms():
+    outcome = run_ranks("collective_checks", ["deterministic_algorithms"], path=str(HERE))
+    assert not outcome["deterministic_algorithms"], outcome
 
 
 def test_hg_015_groups_of_the_host_use_no_device(tmp_path):

@@ -171,7 +171,10 @@ std::string ShapeOf(const Plan& plan) {
       const ElementRun& first = plan.rows_of(step)[0];
       EXPECT_EQ(step.task_id, first.task_id);
       EXPECT_EQ(plan.stream_id(lane, step), plan.stream_id(lane, first));
-      text += (step.kind == Step::kElements ? "r" : step.is_parallel ? "p" : "b") + std::to_string(step.rows.count);
+      text += (step.kind == Step::kElements ? "r"
+               : step.blocks.is_parallel    ? "p"
+                                            : "b") +
+              std::to_string(step.rows.count);
     }
   }
   EXPECT_EQ(next_row, plan.rows().size());

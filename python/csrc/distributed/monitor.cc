@@ -30,6 +30,8 @@ namespace {
 
 constexpr const char* kSomebodyTimedOut = "hccl dump";
 constexpr const char* kHaveDumped = "hccl dumped";
+// What a look into a store takes at most.
+constexpr std::chrono::seconds kEndsWithin{2};
 
 class MonitorThread : public std::enable_shared_from_this<MonitorThread> {
  public:
@@ -58,7 +60,12 @@ class MonitorThread : public std::enable_shared_from_this<MonitorThread> {
   void Begin() {
     process_ = getpid();
     wake_ = eventfd(0, EFD_CLOEXEC);
-    thread_ = std::thread([this] { Loop(); });
+    thread_ = std::thread([live = shared_from_this()] {
+      live->Loop();
+      const std::lock_guard lock(live->mutex_);
+      live->has_ended_ = true;
+      live->ended_.notify_all();
+    });
   }
 
   void End() noexcept {
@@ -69,14 +76,15 @@ class MonitorThread : public std::enable_shared_from_this<MonitorThread> {
     }
     const uint64_t one = 1;
     (void)!write(wake_, &one, sizeof one);
+    const ReleaseGil no_gil;
+    if (pipe_ >= 0) (void)unlink(path_.c_str());
     {
-      const ReleaseGil no_gil;
-      thread_.join();
+      // It may be caught in a store that answers nobody. Then it is left alone, with what it uses.
+      std::unique_lock lock(mutex_);
+      if (!ended_.wait_for(lock, kEndsWithin, [this] { return has_ended_; })) return thread_.detach();
     }
-    if (pipe_ >= 0) {
-      (void)unlink(path_.c_str());
-      (void)close(pipe_);
-    }
+    thread_.join();
+    if (pipe_ >= 0) (void)close(pipe_);
     (void)close(wake_);
   }
 
@@ -198,6 +206,8 @@ class MonitorThread : public std::enable_shared_from_this<MonitorThread> {
   std::atomic<bool> store_is_lost_{false};
   std::mutex mutex_;
   bool has_dumped_ = false;
+  bool has_ended_ = false;  // the thread
+  std::condition_variable ended_;
 };
 
 struct TheMonitor {

@@ -2,6 +2,8 @@
 #include "torchair/graph.h"
 
 #include <acl/acl.h>
+#include <dlfcn.h>
+#include <hccl/hccl_comm.h>
 
 #include <ATen/ops/empty.h>
 
@@ -36,6 +38,20 @@ std::map<ge::AscendString, ge::AscendString> ForEngine(const Options& options) {
   std::map<ge::AscendString, ge::AscendString> own;
   for (const auto& [key, value] : options) own.emplace(key.c_str(), value.c_str());
   return own;
+}
+
+// What the graph was compiled with holds for its collectives, too; the engine has loaded their library.
+void SetDeterministic(bool is_on) {
+  static std::atomic<decltype(&HcclSetConfig)> known{nullptr};
+  if (known.load() == nullptr) {
+    void* const library = dlopen("libhccl.so", RTLD_NOW | RTLD_NOLOAD);
+    if (library == nullptr) return;  // the graph has none after all
+    known.store(reinterpret_cast<decltype(&HcclSetConfig)>(dlsym(library, "HcclSetConfig")));
+  }
+  HcclConfigValue value;
+  value.value = is_on ? 1 : 0;
+  TORCH_CHECK(known.load() != nullptr && known.load()(HCCL_DETERMINISTIC, value) == HCCL_SUCCESS,
+              "Failed to set HCCL_DETERMINISTIC. See that libhccl.so is the one of this package");
 }
 
 // "1,0,…": one flag for each input; those that are left out are 0.
@@ -113,6 +129,8 @@ void NpuGraph::Load(const std::string& model, Options options, std::vector<int64
   frozen_ = Flags(options, "frozenInput", placements.size());
   weights_ = Flags(options, "weightInput", placements.size());
   shared_ = SharedMemory(options, placements.size());
+  has_collectives_ = model.find("Hcom") != std::string::npos;
+  is_deterministic_ = options["ge.deterministic"] == "1";
   has_gears_ = options.count("ge.dynamicDims") > 0 && options.count("ge.inputShape") > 0 &&
                options.count("ge.dynamicNodeType") > 0;
   placements_ = std::move(placements);
@@ -376,6 +394,7 @@ std::vector<at::Tensor> NpuGraph::Run(std::vector<at::Tensor>& inputs, const std
     CheckEngine(session_->UpdateGraphFeatureMemoryBase(id_, features.get(), feature_bytes_),
                 "giving memory to graph " + name_);
   }
+  if (has_collectives_) SetDeterministic(is_deterministic_);
   CheckEngine(session_->ExecuteGraphWithStreamAsync(id_, stream, engine_inputs_, engine_outputs_),
               "running graph " + name_);
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -77,6 +77,8 @@ class NpuGraph {
   bool is_static_ = false;
   bool has_gears_ = false;
   bool refreshable_ = false;
+  bool has_collectives_ = false;
+  bool is_deterministic_ = false;
   size_t const_bytes_ = 0;
   size_t feature_bytes_ = 0;
 
