@@ -61,7 +61,8 @@ def hg_001_all_reduce(rank, size):
     assert text.count('type: "HcomAllReduce"') == 1 and group_name() in text and '"sum"' in text, text
 
 
-def hg_002_ta_202_every_function(rank, size):
+def every_function(rank, size, group=None):
+    """A function for each collective that TA-202 names. Names in dist are looked up when they are called."""
     def gather(x):
         out = x.new_empty(size * x.shape[0], x.shape[1])
         dist.all_gather_into_tensor(out, x + 1)
@@ -74,8 +75,13 @@ def hg_002_ta_202_every_function(rank, size):
 
     def broadcast(x):
         y = x * 2
-        dist.broadcast(y, src=1)
+        dist.broadcast(y, src=1, group=group)
         return y + x
+
+    def reduced(x):
+        y = x * 2
+        dist.all_reduce(y, group=group)
+        return y - x
 
     def exchange(x):
         out = torch.empty_like(x)
@@ -105,8 +111,31 @@ def hg_002_ta_202_every_function(rank, size):
         dist.all_to_all(out, [x[:2] + 1, x[2:] * 2])
         return out[0] * out[1]
 
-    for function in (gather, scatter, broadcast, exchange, uneven, listed, lists_of_sizes, swapped):
+    return gather, scatter, broadcast, reduced, exchange, uneven, listed, lists_of_sizes, swapped
+
+
+def hg_002_ta_202_every_function(rank, size):
+    for function in every_function(rank, size):
         same(function, tensor(rank, 4, 3))
+
+
+def ta_202_every_function_with_a_group(rank, size):
+    group = dist.new_group([0, 1])
+    for function in every_function(rank, size, group):
+        same(function, tensor(rank, 4, 3))
+    dist.destroy_process_group(group)
+
+
+def ta_202_every_function_with_patch_for_hcom(rank, size):
+    originals = {name: each for name, each in vars(dist).items() if callable(each)}
+    torchair.patch_for_hcom()
+    try:
+        assert dist.all_reduce is not originals["all_reduce"]
+        for function in every_function(rank, size):
+            same(function, tensor(rank, 4, 3))
+    finally:
+        for name, original in originals.items():
+            setattr(dist, name, original)
 
 
 def hg_003_open_sizes(rank, size):
