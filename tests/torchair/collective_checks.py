@@ -65,12 +65,12 @@ def every_function(rank, size, group=None):
     """A function for each collective that TA-202 names. Names in dist are looked up when they are called."""
     def gather(x):
         out = x.new_empty(size * x.shape[0], x.shape[1])
-        dist.all_gather_into_tensor(out, x + 1)
+        dist.all_gather_into_tensor(out, x + 1, group=group)
         return out * 2
 
     def scatter(x):
         out = x.new_empty(x.shape[0] // size, x.shape[1])
-        dist.reduce_scatter_tensor(out, x * 3)
+        dist.reduce_scatter_tensor(out, x * 3, group=group)
         return out - 1
 
     def broadcast(x):
@@ -85,30 +85,30 @@ def every_function(rank, size, group=None):
 
     def exchange(x):
         out = torch.empty_like(x)
-        dist.all_to_all_single(out, x * 2)
+        dist.all_to_all_single(out, x * 2, group=group)
         return out + x
 
     def uneven(x):
         send = [1, 3] if rank == 0 else [2, 2]
         receive = [1, 2] if rank == 0 else [3, 2]
         out = x.new_empty(sum(receive), x.shape[1])
-        dist.all_to_all_single(out, x, receive, send)
+        dist.all_to_all_single(out, x, receive, send, group=group)
         return out * 2
 
     def listed(x):
         parts = [torch.empty_like(x) for _ in range(size)]
-        dist.all_gather(parts, x * 2)
+        dist.all_gather(parts, x * 2, group=group)
         return parts[0] - parts[1]
 
     def lists_of_sizes(x):
         rows = [1, 3]
         parts = [x.new_empty(count, x.shape[1]) for count in rows]
-        dist.all_gather(parts, x[: rows[rank]] * 2)
+        dist.all_gather(parts, x[: rows[rank]] * 2, group=group)
         return torch.cat(parts)
 
     def swapped(x):
         out = [torch.empty_like(x[:2]) for _ in range(size)]
-        dist.all_to_all(out, [x[:2] + 1, x[2:] * 2])
+        dist.all_to_all(out, [x[:2] + 1, x[2:] * 2], group=group)
         return out[0] * out[1]
 
     return gather, scatter, broadcast, reduced, exchange, uneven, listed, lists_of_sizes, swapped
