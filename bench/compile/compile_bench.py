@@ -3,12 +3,17 @@
 first call, and of later ones, of small models in both modes.
 
     python bench/compile/compile_bench.py --ours "PYTHON" --published "PYTHON" [--only REGEX] [--steps 200] [--json FILE]
+        [--large [--others "PYTHON"]]
 
 Either interpreter may be left out. ``--ours`` needs PYTHONPATH=build/release/python, which is set for it; ``--published``
 runs with the variables of set_env.sh, as its users have them (scripts/bench_compile.sh does all this). Both compute the same
 models with the same numbers, and their results are compared with each other and with eager calls before anything is shown.
 First calls are measured once in a process of their own per model, as seconds of CPU time of the whole process; later calls
 as the median of wall time, since capture and engine work on other threads.
+
+``--large`` takes the models of bench/ge instead, and beside both packages what PyTorch, its inductor, ONNX Runtime and
+OpenVINO make of them on the CPU (contestants.py); these run in the interpreter of ``--others``, which is that of ``--ours``
+unless it is given.
 """
 import argparse
 import json
@@ -21,7 +26,8 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
 MODES = ("max-autotune", "npugraph_ex")
 WARM_UP = 3
 
@@ -63,11 +69,13 @@ def measure(name, mode, steps, path):
     print(json.dumps({"first": first, "step": times["compiled"], "eager": times["eager"]}))
 
 
-def run(python, ours, name, mode, steps, path):
+def run(python, ours, *arguments):
     environment = dict(os.environ)
     if ours:
         environment["PYTHONPATH"] = str(ROOT / "build" / "release" / "python")
-    command = [*python.split(), str(pathlib.Path(__file__).resolve()), "--measure", name, mode, str(steps), path]
+    if ours is None:  # nothing of a device
+        environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    command = [*python.split(), *map(str, arguments)]
     with tempfile.TemporaryDirectory() as folder:  # compilations leave files in the working folder
         done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder, timeout=600)
     if done.returncode != 0:
@@ -93,10 +101,37 @@ def models():
     return list(small_models.MODELS)
 
 
+def large(options, packages):
+    """The rows of --large, printed as they come."""
+    sys.path.insert(0, str(HERE))
+    from contestants import CONTESTANTS, OF_TORCHAIR, ge_bench
+
+    print("| model | contestant | package | first call, s of CPU | step, ms | compiled anew | apart |\n|---|---|---|---|---|---|---|")
+    others = [("others", options.others or options.ours)] if options.others or options.ours else []
+    rows = []
+    for name in ge_bench.MODELS:
+        if not re.search(options.only, name):
+            continue
+        for contestant in CONTESTANTS:
+            for kind, python in packages if contestant in OF_TORCHAIR else others:
+                row = run(python, None if kind == "others" else kind == "ours", HERE / "contestants.py", name, contestant, options.steps)
+                print(f"| {name} | {contestant} | {kind} | {cell(row, 'first', 1)} | {cell(row, 'step', 1e3)} | "
+                      f"{row.get('recompiled') or '-'} | {row.get('apart', '-')} |", flush=True)
+                rows.append({"model": name, "contestant": contestant, "package": kind, **row})
+    return rows
+
+
 def cell(row, key, scale):
     if row is None:
         return "-"
     return row["error"] if "error" in row and key == "first" else "-" if "error" in row else f"{row[key] * scale:.2f}"
+
+
+def finish(options, rows):
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=1)
+    return int(any("error" in row for row in rows))
 
 
 def main():
@@ -109,10 +144,14 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--json", help="writes the figures")
+    parser.add_argument("--large", action="store_true", help="the models of bench/ge")
+    parser.add_argument("--others", help="an interpreter with ONNX Runtime and OpenVINO")
     options = parser.parse_args()
     packages = [(kind, python) for kind, python in (("ours", options.ours), ("published", options.published)) if python]
     if not packages:
         parser.error("name an interpreter: --ours, --published or both")
+    if options.large:
+        return finish(options, large(options, packages))
     print("| model | mode | package | first call, s of CPU | step, ms | eager step, ms | apart |\n|---|---|---|---|---|---|---|")
     rows, status = [], 0
     for name in models():
@@ -123,19 +162,15 @@ def main():
                 found, paths = {}, []
                 for kind, python in packages:
                     path = os.path.join(folder, kind)
-                    found[kind] = run(python, kind == "ours", name, mode, options.steps, path)
+                    found[kind] = run(python, kind == "ours", HERE / "compile_bench.py", "--measure", name, mode, options.steps, path)
                     paths += [path] * os.path.exists(path)
                 apart = compare(paths)
             for kind, row in found.items():
                 print(f"| {name} | {mode} | {kind} | {cell(row, 'first', 1)} | {cell(row, 'step', 1e3)} | {cell(row, 'eager', 1e3)} | "
                       f"{'-' if apart is None else f'{apart:.1e}'} |", flush=True)
                 rows.append({"model": name, "mode": mode, "package": kind, "apart": apart, **row})
-                status |= "error" in row
             status |= apart is not None and not apart < 1e-3
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
-    return int(status)
+    return int(status or finish(options, rows))
 
 
 if __name__ == "__main__":
