@@ -248,8 +248,10 @@ Dim EndOfBlocks(const std::vector<Dim>& counts, const std::vector<Dim>& places) 
   for (size_t k = 0; k < counts.size(); ++k) {
     is_dense = is_dense && places[k] == sum;
     sum = sum + counts[k];
-    is_known = is_known && counts[k].is_number() && (counts[k].number() == 0 || places[k].is_number());
-    if (is_known && counts[k].number() != 0) end = std::max(end, places[k].number() + counts[k].number());
+    if (!is_known || counts[k] == Dim(0)) continue;
+    const Dim last = places[k] + counts[k];  // unknown where the sum is too large
+    is_known = last.is_number();
+    if (is_known) end = std::max(end, last.number());
   }
   if (is_dense) return sum;
   return is_known ? Dim(end) : Dim::Unknown();

@@ -200,6 +200,10 @@ constexpr Case kCases[] = {
      "send_data=float32[s0]; send_counts=int64[2]; send_displacements=int64[2]; recv_counts=int64[2]{8, 4}; "
      "recv_displacements=int64[2]",
      "group='g'", "float32[?]"},
+    {"HcomAllToAllV",
+     "send_data=float32[s0]; send_counts=int64[2]; send_displacements=int64[2]; recv_counts=int64[2]{8, 4}; "
+     "recv_displacements=int64[2]{0, 9223372036854775806}",
+     "group='g'", "float32[?]"},
     {"HcomAllGatherV",
      "x=bfloat16[s0, 4]; send_count=int64[1]; recv_counts=int64[3]{8, 0, 4}; recv_displacements=int64[3]{4, 99, 16}",
      "group='g'", "bfloat16[5, 4]"},
