@@ -662,8 +662,8 @@ Status Model::ExecuteChecked(Stream& stream) {
     launched_.fetch_add(1, std::memory_order_relaxed);
     REPRISE_RETURN_IF_ERROR(runtime::QueueNow(stream, ir::MakeTask(kGraphTask, task), GraphTask::TakeTicket));
   }
-  const bool may_wait = series_.empty() && !WaitsForOthers(*graph_, externals_);
-  return runtime::LaunchIsBlocking() && may_wait ? runtime::WaitIfBlocking(stream) : Status();
+  if (!runtime::LaunchIsBlocking() || !series_.empty() || WaitsForOthers(*graph_, externals_)) return {};
+  return runtime::WaitIfBlocking(stream);
 }
 
 bool Model::RunsMe() const {
