@@ -158,6 +158,53 @@ void QuantizeGroupedBlocks(const GroupedBlocks& o, Range units) {
   }
 }
 
+// ---- Scaled, with what was greatest ----
+
+void QuantizeScaled(const ScaledSmall& o, Range rows) {
+  const int64_t n = o.x.sizes[o.x.rank - 1];
+  int64_t rows_of_entry = 1;  // rows that one place of the first dim has
+  for (int d = 1; d < o.x.rank - 1; ++d) rows_of_entry *= o.x.sizes[d];
+  const bool has_groups = o.ends.data != nullptr;
+  const int64_t limit = has_groups ? o.x.sizes[0] : INT64_MAX;
+  int64_t group = 0;
+  SmallRange range = has_groups ? RowsOfGroup(o.ends, true, 0, limit) : SmallRange{0, limit};
+  float v[kSmallChunk];
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const int64_t entry = row / rows_of_entry;
+    while (has_groups && group < o.ends.sizes[0] && entry >= range.end) {
+      ++group;
+      range = {range.end, group == o.ends.sizes[0] ? limit : std::clamp(row_io::Word(o.ends, group), range.end, limit)};
+    }
+    const bool is_in_group = !has_groups || group < o.ends.sizes[0];
+    const float scale = is_in_group ? row_io::Number(o.scale, group) : 0;
+    float most = 0;
+    for (int64_t at = 0; at < n; at += kSmallChunk) {
+      const int64_t part = std::min(kSmallChunk, n - at);
+      row_io::ReadPart(o.x, o.x, row, at, part, v);
+      most = ExtentOfNumbers(v, part, most);
+      for (int64_t i = 0; i < part; ++i) v[i] = is_in_group ? v[i] * scale : 0;
+      WriteSmall(o.y, o.type, row, at, part, v);
+    }
+    row_io::PutNumber(o.extent, row, most);
+  }
+}
+
+void FindGroupExtents(const TensorRef& extent, const TensorRef& ends, int64_t limit, const TensorRef& out,
+                      Range groups) {
+  const int64_t rows = ElementCount(extent);
+  const int64_t rows_of_entry = limit == 0 ? 0 : rows / limit;
+  for (int64_t group = groups.begin; group < groups.end; ++group) {
+    SmallRange range{0, rows};
+    if (ends.data != nullptr) {
+      range = RowsOfGroup(ends, true, group, limit);
+      range = {range.begin * rows_of_entry, range.end * rows_of_entry};
+    }
+    float most = 0;
+    for (int64_t row = range.begin; row < range.end; ++row) most = GreaterOrNan(most, row_io::Number(extent, row));
+    row_io::PutNumber(out, group, most);
+  }
+}
+
 // ---- After a gated activation ----
 
 namespace {

@@ -35,6 +35,24 @@ struct GroupedBlocks {
 /// \param units  of each matrix as many as it has rows of `step`, and one more for the rows beyond the groups
 void QuantizeGroupedBlocks(const GroupedBlocks& operands, Range units);
 
+// ---- Scaled, with what was greatest ----
+
+/// y = x * scale[g], extent = max |x| for each row, of groups of the first dim; without a list all is one group. Rows
+/// of y beyond the groups become 0.
+struct ScaledSmall {
+  TensorRef x = {}, y = {};
+  TensorRef scale = {};   ///< float32 [groups]
+  TensorRef ends = {};    ///< integers [groups], or without data
+  TensorRef extent = {};  ///< float32, one for each row
+  SmallFloat type = SmallFloat::kFloat8E5M2;
+};
+void QuantizeScaled(const ScaledSmall& operands, Range rows);
+/// out[group] = the greatest extent of its rows, 0 where it has none, in the type of out.
+/// \param ends     as ScaledSmall::ends
+/// \param limit    the size of the first dim
+void FindGroupExtents(const TensorRef& extent, const TensorRef& ends, int64_t limit, const TensorRef& out,
+                      Range groups);
+
 // ---- After a gated activation ----
 
 /// v = silu(min(a, limit)) * clamp(b, -limit, limit) * weight, a and b the halves of a row of x; limits that are not

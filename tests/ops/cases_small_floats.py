@@ -235,6 +235,34 @@ def grouped_blocks(op, g):
                 yield Case(args, {"yOut": Nearest(y, small), "scaleOut": Ref(step)})
 
 
+@cases("QuantMax", "GroupedQuantMax")
+def scaled(op, g):
+    number = 0
+    for dtype in TYPES:
+        for shape, ends in (([5, 40], [2, 2, 5]), ([4, 3, 130], [4]), ([0, 8], [0]), ([7, 0], [7]), ([9, 600], [0, 4, 9]), ([6, 8], [2, 4]),
+                            ([6, 2, 2, 3], [3, 1, 900, -2]), ([17], [17])):
+            if len(shape) == 1 and op == "GroupedQuantMax":
+                continue
+            number += 1
+            small = (E5M2, E4M3, HIFLOAT8)[number % 3]
+            x = g.tensor(shape, dtype)
+            if x.numel() > 40:
+                x.view(-1)[-1] = float("nan") if number % 4 == 0 else float("inf") if number % 4 == 1 else 3.0
+            ends = ends if op == "GroupedQuantMax" else [shape[0]]
+            scale = g.tensor([len(ends)], torch.float32)
+            y, amax, begin = torch.zeros(shape), torch.zeros([len(ends)]), 0
+            for i, end in enumerate(ends):
+                end = min(max(end, begin), shape[0])
+                part = x[begin:end].float()
+                y[begin:end] = part * scale[i]
+                amax[i] = part.abs().amax() if part.numel() else 0
+                begin = end
+            args = {"x": x, "scale": scale, "roundMode": "round" if small == HIFLOAT8 else "rint", "dstType": number_of(small)}
+            if op == "GroupedQuantMax":
+                args["groupList"] = torch.tensor(ends)
+            yield Case(args, {"y": Nearest(y, small), "amax": Ref(amax.to(dtype))})
+
+
 def gated(x, limit):
     a, b = high(x).chunk(2, -1)
     if limit > 0:

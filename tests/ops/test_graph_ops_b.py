@@ -277,7 +277,6 @@ REFUSED = [  # type, inputs, attributes, number, words of the message
      {"num_groups": 2}, 100021, ("mean", "[n, num_groups]")),
     ("MaskedCausalConv1d", {"input": IMAGE[0].half(), "weight": torch.zeros(2, 4).half()}, {}, 100021, ("weight", "[window, h]")),
     ("DynamicBlockQuant", {"x": IMAGE[0, 0].half()}, {}, 100023, ("dst_type", "no type that can be written")),
-    ("QuantMax", {"x": IMAGE, "scale": torch.ones(1)}, {}, 100024, ("QuantMax has no kernel", "multiplies or divides", "ReduceMax")),
     ("HcomBroadcast", {"x": [IMAGE]}, {"root_rank": 0, "group": "g"}, 100024, ("HcomBroadcast has no kernel", "graphs of the engine", "libhccl.so")),
     ("FusedCausalConv1d", {"x": IMAGE, "weight": IMAGE, "conv_states": IMAGE}, {}, 100024, ("no published formula",)),
 ]

@@ -423,6 +423,17 @@ def test_blocks_of_groups_become_small_floats(small, number):
     same_bits(found["y"], wanted.to(small))
 
 
+@pytest.mark.parametrize("small, number", ((E4M3, 36), (E5M2, 35)))
+def test_scaled_elements_become_small_floats(small, number):
+    x, scale = numbers(f16, 5, 70), torch.tensor([2.0, 0.25])
+    found = call("QuantMax", {"x": x, "scale": scale[:1]}, {"dst_type": number}, types={"y": small})
+    same_bits(found["y"], (x.float() * 2).to(small))
+    close(found["amax"], x.abs().max().view(1), 0)
+    found = call("QuantMax", {"x": x, "scale": scale, "group_list": torch.tensor([3, 5])}, {"dst_type": number}, types={"y": small})
+    same_bits(found["y"], (x.float() * torch.tensor([2.0] * 3 + [0.25] * 2).view(-1, 1)).to(small))
+    close(found["amax"], torch.stack([x[:3].abs().max(), x[3:].abs().max()]), 0)
+
+
 def test_queries_keys_and_values_are_turned_into_caches():
     b, s, heads, width = 2, 3, 2, 8
     x, cos, sin = numbers(f16, b, s, 4 * heads * width), numbers(f16, b, s, 1, width), numbers(f16, b, s, 1, width)

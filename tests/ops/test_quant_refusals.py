@@ -100,6 +100,9 @@ BAD = [
     ("GroupedDynamicBlockQuant", {"roundModeOptional": "hybrid"}, "roundModeOptional is 'hybrid'"),
     ("GroupedDynamicBlockQuantV2", {"dstTypeMax": -1.0}, "dstTypeMax"), ("GroupedDynamicBlockQuant", {"scaleOut": [1, 1]}, "scaleOut has shape"),
     ("GroupedDynamicBlockQuant", {"yOut": torch.ones(5, 40, dtype=torch.int8)}, "yOut has int8"),
+    ("QuantMax", {"roundMode": "hybrid"}, "roundMode is 'hybrid'"), ("QuantMax", {"dstType": 3}, "dstType is"),
+    ("QuantMax", {"scale": [2]}, "scale has shape [2], expected one number for each group"), ("QuantMax", {"amax": [2]}, "amax has shape"),
+    ("GroupedQuantMax", {"scale": [2]}, "scale has shape"), ("GroupedQuantMax", {"roundMode": "round"}, "roundMode is 'round'"),
     ("SwigluGroupQuant", {"quantMode": 5}, "quantMode is 5"), ("SwigluGroupQuant", {"quantMode": 2}, "quantMode is 2"),
     ("SwigluGroupQuant", {"blockSize": 64}, "blockSize is 64"), ("SwigluGroupQuant", {"x": [4, 15]}, "x has shape [4, 15]"),
     ("SwigluGroupQuant", {"yScaleOut": [4, 2]}, "yScaleOut has shape"), ("SwigluGroupQuant", {"yScaleOut": None}, "yScaleOut is null"),
@@ -151,7 +154,8 @@ WILD = torch.tensor([-2 ** 31, -1, 2 ** 31 - 1, 10 ** 6, 3, 0], dtype=torch.int3
     ("GroupQuant", "groupIndex"), ("SwiGluQuantV2", "groupIndexOptional"), ("GroupedMatmulAdd", "groupList"),
     ("GroupedMatmulSwigluQuantV2", "groupList"), ("GroupedMatmulFinalizeRoutingV2", "rowIndexOptional"),
     ("GroupedMatmulFinalizeRoutingV2", "groupListOptional"), ("QuantGroupedMatmulDequant", "groupList"),
-    ("QuantGroupedMatmulInplaceAdd", "groupList"), ("GroupedDynamicBlockQuant", "groupList"), ("SwigluGroupQuant", "groupIndexOptional"),
+    ("QuantGroupedMatmulInplaceAdd", "groupList"), ("GroupedDynamicBlockQuant", "groupList"), ("GroupedQuantMax", "groupList"),
+    ("SwigluGroupQuant", "groupIndexOptional"),
     ("SwigluGroupQuantGrad", "groupIndexOptional"), ("DequantRopeQuantKvcache", "indices")])
 def test_numbers_of_the_device_that_name_nothing_touch_nothing_else(name, parameter):
     op, count = aclnn.TABLE[name], 0

@@ -4,8 +4,10 @@
 #include "aclnnop/aclnn_dequant_rope_quant_kvcache.h"
 #include "aclnnop/aclnn_grouped_dynamic_block_quant.h"
 #include "aclnnop/aclnn_grouped_dynamic_block_quant_v2.h"
+#include "aclnnop/aclnn_grouped_quant_max.h"
 #include "aclnnop/aclnn_quant_batch_matmul_inplace_add.h"
 #include "aclnnop/aclnn_quant_grouped_matmul_inplace_add.h"
+#include "aclnnop/aclnn_quant_max.h"
 #include "aclnnop/aclnn_swiglu_group_quant.h"
 #include "aclnnop/aclnn_swiglu_group_quant_grad.h"
 #include "facade/opapi/call.h"
@@ -83,4 +85,21 @@ aclnnStatus aclnnDequantRopeQuantKvcacheGetWorkspaceSize(const aclTensor *x, con
 }
 aclnnStatus aclnnDequantRopeQuantKvcache(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kDequantRopeQuantKvcache, "aclnnDequantRopeQuantKvcache", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnQuantMaxGetWorkspaceSize(const aclTensor *x, const aclTensor *scale, char *roundMode, int64_t dstType,
+    const aclTensor *y, const aclTensor *amax, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kQuantMax, "aclnnQuantMaxGetWorkspaceSize", {x, scale, roundMode, dstType, y, amax}, workspaceSize, executor);
+}
+aclnnStatus aclnnQuantMax(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kQuantMax, "aclnnQuantMax", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGroupedQuantMaxGetWorkspaceSize(const aclTensor *x, const aclTensor *scale, const aclTensor *groupList,
+    const char *roundMode, int64_t dstType, const aclTensor *y, const aclTensor *amax, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kGroupedQuantMax, "aclnnGroupedQuantMaxGetWorkspaceSize", {x, scale, groupList, roundMode, dstType, y, amax}, workspaceSize, executor);
+}
+aclnnStatus aclnnGroupedQuantMax(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kGroupedQuantMax, "aclnnGroupedQuantMax", workspace, workspaceSize, executor, stream);
 }

@@ -387,6 +387,17 @@ Status CheckNotNegative(const OpCall& call, const char* name) {
   return call.Invalid(fmt::format("{} is {}, expected at least 0", name, call.Real(name)));
 }
 
+// 'rint' for float8, 'round' for hifloat8; `takes_rint`: hifloat8 takes 'rint', too.
+Status CheckRounding(const OpCall& call, const char* name, const Operand& y, bool takes_rint) {
+  const std::string_view rounding = call.Text(name);
+  const bool is_hifloat = y.type_number == static_cast<int32_t>(SmallFloat::kHiFloat8);
+  if (rounding.empty() || rounding == (is_hifloat ? "round" : "rint")) return {};
+  if (is_hifloat && takes_rint && rounding == "rint") return {};
+  return call.Invalid(
+      fmt::format("{} is '{}', expected {}", name, rounding, is_hifloat ? "round for hifloat8" : "rint for float8"),
+      rounding == "hybrid" ? "'hybrid' draws random numbers, which is not supported yet" : "");
+}
+
 Status GroupedBlockTypes(OpCall& call) {
   call.compute = DType::kFloat;
   return CheckSmallTarget(call, call.Get("yOut"));
@@ -396,13 +407,7 @@ Status GroupedBlockShape(OpCall& call) {
   const Operand& x = call.Get("x");
   const Operand& list = call.Get("groupList");
   const Operand& y = call.Get("yOut");
-  const std::string_view rounding = call.Text("roundModeOptional");
-  const bool is_hifloat = y.type_number == static_cast<int32_t>(SmallFloat::kHiFloat8);
-  if (!rounding.empty() && rounding != (is_hifloat ? "round" : "rint") && !(is_hifloat && rounding == "rint")) {
-    return call.Invalid(fmt::format("roundModeOptional is '{}', expected {}", rounding,
-                                    is_hifloat ? "round for hifloat8" : "rint for float8"),
-                        rounding == "hybrid" ? "'hybrid' draws random numbers, which is not supported yet" : "");
-  }
+  REPRISE_RETURN_IF_ERROR(CheckRounding(call, "roundModeOptional", y, true));
   REPRISE_RETURN_IF_ERROR(CheckSmallRank(call, x, 2, 3));
   REPRISE_RETURN_IF_ERROR(CheckSmallRank(call, list, 1, 1));
   if (call.Int("groupListType") != 0) {
@@ -453,6 +458,72 @@ Status LowerGroupedBlocks(OpCall& call) {
   launch.units = sizes.back() == 0 ? 0 : matrices * (sizes[sizes.size() - 2] + 1);
   launch.grain = GrainOf(std::min(settings->rows, x.sizes()[x.sizes().size() - 2]) * x.sizes().back() * kSmallCost);
   launch.state = std::move(settings);
+  return {};
+}
+
+// ---- Scaled, with what was greatest: aclnnQuantMax, aclnnGroupedQuantMax ----
+
+Status QuantMaxTypes(OpCall& call) {
+  call.compute = DType::kFloat;
+  return CheckSmallTarget(call, call.Get("y"));
+}
+
+Status QuantMaxShape(OpCall& call) {
+  const Operand& x = call.Get("x");
+  const Operand& y = call.Get("y");
+  const Operand& scale = call.Get("scale");
+  const Operand* const list = call.Find("groupList");
+  REPRISE_RETURN_IF_ERROR(CheckRounding(call, "roundMode", y, false));
+  REPRISE_RETURN_IF_ERROR(CheckSmallRank(call, x, list != nullptr ? 2 : 1, 8));
+  if (list != nullptr) REPRISE_RETURN_IF_ERROR(CheckSmallRank(call, *list, 1, 1));
+  Dims groups;
+  groups.push_back(list != nullptr ? list->sizes()[0] : 1);
+  REPRISE_RETURN_IF_ERROR(call.CheckShape(y, x.sizes(), [] { return "the shape of x,"; }));
+  REPRISE_RETURN_IF_ERROR(call.CheckShape(scale, groups, [] { return "one number for each group:"; }));
+  return call.CheckShape(call.Get("amax"), groups, [] { return "one number for each group:"; });
+}
+
+// refs: y, extent, x, scale, ends; ints: the type of y.
+void RunQuantizeScaled(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  kernels::ScaledSmall operands;
+  operands.y = launch.refs[0];
+  operands.extent = launch.Ref(1, memory);
+  operands.x = launch.refs[2];
+  operands.scale = launch.refs[3];
+  if (launch.HasOperand(4)) operands.ends = launch.refs[4];
+  operands.type = static_cast<SmallFloat>(launch.ints[0]);
+  kernels::QuantizeScaled(operands, range);
+}
+
+// refs: amax, extent, ends; ints: the size of the first dim.
+void RunGroupExtents(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const TensorRef ends = launch.HasOperand(2) ? launch.refs[2] : TensorRef();
+  kernels::FindGroupExtents(launch.Ref(1, memory), ends, launch.ints[0], launch.refs[0], range);
+}
+
+Status LowerQuantMax(OpCall& call) {
+  const Operand& x = call.Get("x");
+  const Operand& y = call.Get("y");
+  const Operand& amax = call.Get("amax");
+  const Operand* const list = call.Find("groupList");
+  const int64_t rows = x.sizes().back() == 0 ? 0 : x.tensor->count / x.sizes().back();
+  const TensorRef extent = call.Temporary(DType::kFloat, std::array{rows});
+  Launch& quantize = call.AddLaunch(RunQuantizeScaled);
+  call.Write(quantize, y);
+  call.WriteTemporary(quantize, extent);
+  call.Read(quantize, x);
+  call.Read(quantize, call.Get("scale"));
+  call.ReadOptional(quantize, list);
+  quantize.ints.push_back(y.type_number);
+  quantize.units = rows;
+  quantize.grain = GrainOf(x.sizes().back() * kSmallCost);
+  Launch& find = call.AddLaunch(RunGroupExtents);
+  call.Write(find, amax);
+  call.ReadTemporary(find, extent);
+  call.ReadOptional(find, list);
+  find.ints.push_back(rows == 0 ? 0 : x.sizes()[0]);
+  find.units = amax.tensor->count;
+  find.grain = GrainOf(rows);
   return {};
 }
 

@@ -76,6 +76,19 @@ Status LowerGroupedBlocks(NamedCall& call) {
                    {"scaleOut", call.Output("scale").view()}});
 }
 
+// Scaled elements as floats of 8 bits; one list of one group, or none, is all of x.
+Status LowerQuantMax(NamedCall& call) {
+  const bool has_groups = call.Has("group_list");
+  std::vector<Setting> settings = {{"x", call.Input("x").view()},
+                                   {"scale", call.Input("scale").view()},
+                                   {"roundMode", call.context.Text("round_mode")},
+                                   {"dstType", call.context.Int("dst_type")},
+                                   {"y", call.Output("y").numbers()},
+                                   {"amax", call.Output("amax").view()}};
+  if (has_groups) settings.push_back({"groupList", call.Input("group_list").view()});
+  return StepWith(call, has_groups ? "aclnnGroupedQuantMax" : "aclnnQuantMax", settings);
+}
+
 constexpr NamedOp kQuantizationRows[] = {
     {"AddRmsNormDynamicQuant", {}, LowerNormQuant},
     As("AscendAntiQuantV2", {}, "aclnnAscendAntiQuant", "x scale offset =type @sqrt_mode ="),
@@ -92,6 +105,7 @@ constexpr NamedOp kQuantizationRows[] = {
        "x input_scale input_offset @approximate @quant_mode @round_mode =type =y ==out_scale"),
     As("GroupQuant", {}, "aclnnGroupQuant", "x scale group_index offset =type ="),
     {.type = "GroupedDynamicBlockQuant", .types = {}, .lower = LowerGroupedBlocks, .moves_bits = true},
+    {.type = "QuantMax", .types = {}, .lower = LowerQuantMax, .moves_bits = true},
     As("Quantize", {}, "aclnnQuantize", "x scales zero_points =type @axis ="),
     {"RotateQuant", {}, LowerRotateQuant},
     As("TransQuantParamV2", {}, "aclnnTransQuantParamV3", "scale offset @round_mode ="),

@@ -20,8 +20,6 @@ constexpr NamedReason kCollective = {"exchanges tensors with other processes, wh
                                      "put it into a graph, or call the function of libhccl.so"};
 constexpr NamedReason kFloat4 = {"takes numbers of 4 bits with a floating point, which no kernel computes",
                                  "use QuantBatchMatmulV3 with int8, or WeightQuantBatchMatmulV2"};
-constexpr NamedReason kMagnitudes = {"has no published formula: whether its scale multiplies or divides is not known",
-                                     "use Muls or RealDiv, Cast, and ReduceMax of Abs"};
 constexpr NamedReason kText = {"gives or takes text, which is no memory of a device: alone it computes nothing",
                                "let PrintV2 read StringFormat in a graph of the engine, or call FormatAndPrint"};
 constexpr NamedReason kStates = {"has no published formula of its states and modes",
@@ -46,7 +44,6 @@ constexpr Reason kReasons[] = {
     {"InplaceFusedCausalConv1d", kStates},
     {"PrintV2", kText},
     {"QuantBatchMatmulV4", kFloat4},
-    {"QuantMax", kMagnitudes},
     {"StringFormat", kText},
 };
 static_assert(std::is_sorted(std::begin(kReasons), std::end(kReasons),
