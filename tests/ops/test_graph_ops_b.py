@@ -293,7 +293,7 @@ def test_refusals_say_why(type, inputs, attributes, number, words):
 
 FAMILIES = ("attention", "convolution", "indexing", "matmul", "normalization", "quantization", "routing", "collective")
 OF_C = {"DequantRopeQuantKvcache", "FormatAndPrint", "GroupedDynamicBlockQuant", "QuantBatchMatmulInplaceAdd",
-        "QuantGroupedMatmulInplaceAdd"}  # functions of test_graph_ops_c.py
+        "QuantGroupedMatmulInplaceAdd", "QuantMax"}  # functions of test_graph_ops_c.py
 BY_OTHER_TESTS = {"BatchMatMul", "BatchMatMulV2", "MatMul", "MatMulV2"}  # tests/aclop/operator_test.cc
 
 
