@@ -35,9 +35,6 @@ _REASONS = {
     "published formulas of its slots disagree; write tokens, positions and slots with operators of torch": """
         npu_advance_step_flashattn
         """,
-    "write the convolution with torch.nn.functional.conv1d, and its state with index_copy_": """
-        npu_fused_causal_conv1d npu_fused_causal_conv1d_v2
-        """,
     "its forward pass does not keep what this needs; differentiate its formula, written with operators of torch": """
         npu_mhc_pre_backward npu_mhc_sinkhorn_backward
         """,
