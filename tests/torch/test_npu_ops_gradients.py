@@ -380,6 +380,32 @@ def fused_causal_in_place(g):
     return call
 
 
+@case(F32, HALF, BF16)
+def packed(g):
+    """What was packed comes back, and how often each exponent is there."""
+    x, each = g(256, 128), g(1).element_size()
+    wide = x.view(torch.int32) >> 23 if each == 4 else x.view(torch.int16).int() >> 7
+    counts = torch.bincount((wide & 255).flatten(), minlength=256).to(torch.int32)
+    pdf, mantissa = torch.zeros(256, dtype=torch.int32), g(x.numel() * (each - 1) // each)
+    fixed, var, back = g(512), g(x.numel()), torch.zeros_like(x)
+
+    def op(x, pdf, mantissa, fixed, var, back):
+        torch_npu.npu_hans_encode(x, True, False, out=(pdf, mantissa, fixed, var))
+        return torch_npu.npu_hans_decode(mantissa, fixed, var, pdf, False, out=back), pdf.clone()
+
+    return Call(op, (x, pdf, mantissa, fixed, var, back), want=(x, counts), traced=False)
+
+
+@case(F32, BF16)
+def checked(g):
+    a, b = g(20, 8), g(8, 300)
+    c = a.float() @ b.float()
+    c[3, 299] += 100
+    want = torch.tensor([255, 255, 255, 255 - 8, 255, 255], dtype=torch.uint8)
+    weight = torch.ones(300, dtype=a.dtype)
+    return Call(npu("_npu_matmul_abft_verify"), (a, b, c, weight), {"e_max": 0.01}, want=want)
+
+
 def deformed(x, offset):
     """What the window of 3 x 3 reads, one pixel of padding, one deformable group: [N, C, Ho * 3, Wo * 3]."""
     n, c, h, w = x.shape

@@ -13,11 +13,11 @@ aclnnStatus aclnnMatmulCompressDequantGetWorkspaceSize(const aclTensor*, const a
     const aclTensor*, const aclTensor*, const aclTensor*, int, const aclIntArray*, aclTensor*, uint64_t*,
     aclOpExecutor**) {
   return Refuse("aclnnMatmulCompressDequantGetWorkspaceSize", "aclnnMatmulCompressDequant",
-                "the format of its compressed weights is not public", "multiply the weights, not compressed, with aclnnQuantMatmulV5");
+                "how its index unpacks the weights, compressed in blocks of 8 x 8, is not published", "multiply the weights, not compressed, with aclnnQuantMatmulV5");
 }
 aclnnStatus aclnnMatmulCompressDequant(void*, uint64_t, aclOpExecutor*, aclrtStream) {
   return Refuse("aclnnMatmulCompressDequant", "aclnnMatmulCompressDequant",
-                "the format of its compressed weights is not public", "multiply the weights, not compressed, with aclnnQuantMatmulV5");
+                "how its index unpacks the weights, compressed in blocks of 8 x 8, is not published", "multiply the weights, not compressed, with aclnnQuantMatmulV5");
 }
 
 aclnnStatus aclnnObfuscationCalculateV2GetWorkspaceSize(...) {
@@ -42,9 +42,9 @@ aclnnStatus aclnnWeightQuantPreprocessGetWorkspaceSize(const aclTensor*, const a
     const aclTensor*, const aclDataType, const aclDataType, const int64_t, aclTensor*, aclTensor*, aclTensor*,
     aclTensor*, uint64_t*, aclOpExecutor**) {
   return Refuse("aclnnWeightQuantPreprocessGetWorkspaceSize", "aclnnWeightQuantPreprocess",
-                "it rearranges weights of floating numbers of 4 and 8 bits for one chip", "pass weights to aclnnWeightQuantBatchMatmulV2 as they are");
+                "it brings weights of 4 bits and their scales into an order of one chip, which is published in part only", "pass weights to aclnnWeightQuantBatchMatmulV2 as they are");
 }
 aclnnStatus aclnnWeightQuantPreprocess(void*, uint64_t, aclOpExecutor*, aclrtStream) {
   return Refuse("aclnnWeightQuantPreprocess", "aclnnWeightQuantPreprocess",
-                "it rearranges weights of floating numbers of 4 and 8 bits for one chip", "pass weights to aclnnWeightQuantBatchMatmulV2 as they are");
+                "it brings weights of 4 bits and their scales into an order of one chip, which is published in part only", "pass weights to aclnnWeightQuantBatchMatmulV2 as they are");
 }

@@ -40,8 +40,8 @@ _REASONS = {
         """,
     "convolve in float32 and quantise the result with npu_quantize": "npu_quant_conv2d",
     "use npu_top_k_top_p, softmax and torch.multinomial": "npu_top_k_top_p_sample",
-    "no formula of it is published; it balances, compresses or checks what the device does by itself here": """
-        _npu_matmul_abft_verify _npu_silent_check npu_hans_decode npu_hans_encode npu_ifmr
+    "no formula of it is published; it balances or checks what the device does by itself here": """
+        _npu_silent_check npu_ifmr
         """,
 }
 
