@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/// aclnnMatmulCompressDequant always fails, with 161002: the format of its compressed weights is not public.
-/// Instead: multiply the weights, not compressed, with aclnnQuantMatmulV5.
+/// aclnnMatmulCompressDequant always fails, with 161002: how its index unpacks the weights, compressed in
+/// blocks of 8 x 8, is not published. Instead: multiply the weights, not compressed, with aclnnQuantMatmulV5.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnMatmulCompressDequantGetWorkspaceSize(const aclTensor *x1,
     const aclTensor *x2, const aclTensor *compressIndex, const aclTensor *bias, const aclTensor *deqScale,
     const aclTensor *offsetW, int offsetX, const aclIntArray *compressInfo, aclTensor *out,

@@ -11,8 +11,9 @@
 extern "C" {
 #endif
 
-/// aclnnWeightQuantPreprocess always fails, with 161002: it rearranges weights of floating numbers of 4 and 8
-/// bits for one chip. Instead: pass weights to aclnnWeightQuantBatchMatmulV2 as they are.
+/// aclnnWeightQuantPreprocess always fails, with 161002: it brings weights of 4 bits and their scales into an
+/// order of one chip, which is published in part only. Instead: pass weights to aclnnWeightQuantBatchMatmulV2
+/// as they are.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnWeightQuantPreprocessGetWorkspaceSize(const aclTensor *weight,
     const aclTensor *weightScale, const aclTensor *weightOffsetOptional, const aclTensor *biasOptional,
     const aclDataType xDtype, const aclDataType xScaleDtype, const int64_t kGroupSize, aclTensor *outWeight,

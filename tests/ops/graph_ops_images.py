@@ -159,6 +159,25 @@ def masked_causal(type, random):
         close(call(type, {"input": x, "weight": weight, "mask": mask})["output"], expected, dtype)
 
 
+@checks("FusedCausalConv1d", "InplaceFusedCausalConv1d")
+def kept_causal(type, random):
+    for dtype, residual in ((torch.float16, None), (torch.bfloat16, 0)):
+        x, weight, states = random(7, 5, dtype=dtype), random(3, 5, dtype=dtype), random(4, 4, 5, dtype=dtype)
+        lines, accepted = torch.tensor([3, 0], dtype=torch.int32), torch.tensor([2, 3], dtype=torch.int32)
+        given = {"x": x, "weight": weight, "conv_states": states, "query_start_loc": torch.tensor([0, 3, 7], dtype=torch.int32),
+                 "cache_indices": lines, "num_accepted_tokens": accepted}
+        result = call(type, given, {} if residual is None else {"residual_connection": residual})
+        left, parts = states.clone(), []
+        for part, line, offset in zip(x.split([3, 4]), lines.tolist(), (accepted - 1).tolist()):
+            seen = torch.cat([states[line, :offset + 2], part])
+            left[line] = seen[-4:]
+            seen = seen[offset:].double()
+            out = sum(seen[i:i + len(part)] * weight[i].double() for i in range(3))
+            parts.append(out + part.double() if residual is None else out)  # which the attribute says by itself
+        close(result["y" if type == "FusedCausalConv1d" else "x"], torch.cat(parts), dtype)
+        assert torch.equal(result["conv_states"], left)
+
+
 # ---- Pools, grids, sizes ----
 
 @checks("AvgPoolV2", "AvgPoolV2Grad")

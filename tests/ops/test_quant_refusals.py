@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that quantization, routing by maps and products in groups refuse, operators that are there by name alone, and
-indices of the device that name nothing."""
+"""Values that quantization, routing by maps, products in groups and operators of the published package refuse, operators
+that are there by name alone, and indices of the device that name nothing."""
 
 import csv
 import ctypes
@@ -121,6 +121,36 @@ BAD = [
     ("DequantRopeQuantKvcache", {"kCacheRef": torch.ones(3, 7, 2, 8, dtype=torch.uint8)}, "kCacheRef has uint8"),
     ("DequantRopeQuantKvcache", {"x": torch.ones(2, 3, 64).half()}, "weightScaleOptional is given"),
     ("DequantRopeQuantKvcache", {"kvOutput": True, "kOut": None}, "kOut is null"),
+    ("FusedCausalConv1d", {"queryStartLocOptional": None}, "queryStartLocOptional is null"),
+    ("FusedCausalConv1d", {"queryStartLocOptional": torch.zeros(2, 2, dtype=torch.int32)}, "queryStartLocOptional has shape"),
+    ("FusedCausalConv1d", {"x": [3]}, "x has shape [3]"), ("FusedCausalConv1d", {"weight": [3, 4]}, "weight has shape [3, 4]"),
+    ("FusedCausalConv1d", {"weight": [17, 5]}, "a window of 1 to 16"), ("FusedCausalConv1d", {"convStates": [4, 1, 5]}, "2 tokens or more"),
+    ("FusedCausalConv1d", {"convStates": [3, 2, 5]}, "3 lines for 4 sequences"),
+    ("FusedCausalConv1d", {"cacheIndicesOptional": torch.zeros(3, dtype=torch.int32)}, "cacheIndicesOptional has shape [3]"),
+    ("FusedCausalConv1d", {"cacheIndicesOptional": torch.zeros(3, 2, dtype=torch.int32)}, "expected a row for each of 4 sequences"),
+    ("FusedCausalConv1d", {"cacheIndicesOptional": torch.zeros(4, 2, dtype=torch.int32)}, "blockIdxFirstScheduledTokenOptional is null"),
+    ("FusedCausalConv1d", {"initialStateIdxOptional": torch.zeros(4, dtype=torch.int32)}, "initialStateIdxOptional is given"),
+    ("FusedCausalConv1d", {"numAcceptedTokensOptional": torch.zeros(5, dtype=torch.int32)}, "numAcceptedTokensOptional has shape [5]"),
+    ("FusedCausalConv1d", {"residualConnection": 2}, "residualConnection is 2"), ("FusedCausalConv1d", {"convMode": 2}, "convMode is 2"),
+    ("InplaceFusedCausalConv1d", {"convMode": 1}, "numComputedTokensOptional is null"),
+    ("InplaceFusedCausalConv1d", {"weight": torch.ones(3, 5).half()}, "weight has float16, expected the type float32 of x"),
+    ("HansEncode", {"inputTensor": [64, 65]}, "has 4160 elements"), ("HansEncode", {"inputTensor": [32770]}, "has 32770 elements"),
+    ("HansEncode", {"pdfRef": torch.zeros(255, dtype=torch.int32)}, "pdfRef has 255 elements"),
+    ("HansEncode", {"mantissaOut": [9]}, "mantissaOut has 36 bytes, expected 98304"), ("HansEncode", {"fixedOut": [120]}, "expected 512 at least"),
+    ("HansEncode", {"varOut": [2]}, "but 32768 numbers may take 33280"), ("HansEncode", {"reshuff": True}, "reshuff leaves var out"),
+    ("HansDecode", {"var": torch.ones(9000).half()}, "var has float16"), ("HansDecode", {"out": [100]}, "out has 100 elements"),
+    ("MatmulAbftVerify", {"b": [3, 16]}, "expected the 16 columns of a as rows"), ("MatmulAbftVerify", {"a": [2, 3, 4]}, "a has shape [2, 3, 4]"),
+    ("MatmulAbftVerify", {"c": [8, 15]}, "c has shape"), ("MatmulAbftVerify", {"checksumWeight": [15]}, "checksumWeight has shape"),
+    ("MatmulAbftVerify", {"compRow": torch.zeros(2, dtype=torch.uint8)}, "compRow has shape"), ("MatmulAbftVerify", {"eMax": -1.0}, "eMax is -1"),
+    ("QuantFlashAttentionScore", {"inputLayout": "BSH"}, "inputLayout is 'BSH'"), ("QuantFlashAttentionScore", {"headNum": 3}, "headNum is 3"),
+    ("QuantFlashAttentionScore", {"attenMaskOptional": torch.ones(130, 70, dtype=torch.bool)}, "has no masks"),
+    ("QuantFlashAttentionScore", {"query": torch.ones(1, 130, 2, 16).to(E4M3)}, "key has hifloat8, expected the type float8_e4m3fn"),
+    ("QuantFlashAttentionScore", {"query": [1, 130, 2, 16]}, "query has float32"), ("QuantFlashAttentionScore", {"pScale": [2]}, "pScale has shape"),
+    ("QuantFlashAttentionScore", {"dScaleQ": [1, 2, 3, 1]}, "blocks of 128, 256 or 512 of 130 tokens"),
+    ("QuantFlashAttentionScore", {"softmaxMaxOut": [1, 2, 129, 1]}, "softmaxMaxOut has shape"),
+    ("QuantFlashAttentionScoreGrad", {"dScaleDy": [1, 2, 5, 1]}, "dScaleDy has shape"),
+    ("QuantFlashAttentionScoreGrad", {"softmaxSum": [1, 2, 1, 1]}, "softmaxSum has shape"),
+    ("QuantFlashAttentionScoreGrad", {"dvOut": torch.ones(1, 9, 2, 16).to(torch.bfloat16)}, "dvOut has shape"),
 ]
 
 
@@ -156,7 +186,11 @@ WILD = torch.tensor([-2 ** 31, -1, 2 ** 31 - 1, 10 ** 6, 3, 0], dtype=torch.int3
     ("GroupedMatmulFinalizeRoutingV2", "groupListOptional"), ("QuantGroupedMatmulDequant", "groupList"),
     ("QuantGroupedMatmulInplaceAdd", "groupList"), ("GroupedDynamicBlockQuant", "groupList"), ("GroupedQuantMax", "groupList"),
     ("SwigluGroupQuant", "groupIndexOptional"),
-    ("SwigluGroupQuantGrad", "groupIndexOptional"), ("DequantRopeQuantKvcache", "indices")])
+    ("SwigluGroupQuantGrad", "groupIndexOptional"), ("DequantRopeQuantKvcache", "indices"),
+    *((name, parameter + "Optional") for name in ("FusedCausalConv1d", "InplaceFusedCausalConv1d") for parameter in (
+        "queryStartLoc", "cacheIndices", "numAcceptedTokens", "numComputedTokens", "blockIdxFirstScheduledToken",
+        "blockIdxLastScheduledToken", "initialStateIdx")),
+    ("HansDecode", "fixed"), ("HansDecode", "pdf")])
 def test_numbers_of_the_device_that_name_nothing_touch_nothing_else(name, parameter):
     op, count = aclnn.TABLE[name], 0
     for case in cases_of(name):

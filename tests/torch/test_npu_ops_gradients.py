@@ -332,6 +332,80 @@ def masked_causal(g):
     return Call(op, (x, w, mask, grad), want=want)
 
 
+def kept(x, w, states, lengths, lines, accepted, computed, mode, residual):
+    """Rows of sequences end to end; the states that are left."""
+    states, parts, before = states.clone(), [], w.size(0) - 1
+    for b, part in enumerate(x.split(lengths)):
+        rows = states[lines[b]]
+        history = torch.zeros(before, x.size(1)) if computed[b] == 0 else rows[: accepted[b] - 1 + before].float()
+        offset = 0 if computed[b] == 0 else int(accepted[b]) - 1
+        seen = torch.cat([history, part.float()])
+        count = min(rows.size(0), seen.size(0))
+        states[lines[b], rows.size(0) - count :] = seen[-count:].to(states.dtype)
+        out = sum(seen[offset + place :][: part.size(0)] * w[place].float() for place in range(w.size(0)))
+        if mode == "pangu":
+            out[: max(before - int(computed[b]), 0)] = 0
+        parts.append((out + part.float() if residual else out).to(x.dtype))
+    return torch.cat(parts), states
+
+
+def kept_call(g, name, mode):
+    lengths = [4, 1, 6]
+    x, w, states, lines = g(11, 8), g(3, 8), g(5, 5, 8), g.shuffled(5)[:3]
+    computed, accepted = torch.tensor([0, 7, 1], dtype=torch.int32), torch.tensor([1, 1, 4], dtype=torch.int32)
+    starts = torch.tensor([0, 4, 5, 11], dtype=torch.int32)
+    out, left = kept(x, w, states, lengths, lines, accepted, computed, mode, mode == "pangu")
+    options = {
+        "query_start_loc": starts,
+        "cache_indices": lines,
+        "num_accepted_tokens": accepted,
+        "num_computed_tokens": computed,
+        "residual_connection": int(mode == "pangu"),
+        "conv_mode": mode,
+    }
+    return Call(npu(name), (x, w, states), options), out, left
+
+
+@case(F32, HALF, BF16)
+def fused_causal(g):
+    call, call.want, left = kept_call(g, "npu_fused_causal_conv1d", "default")
+    call.left = {2: left}
+    return call
+
+
+@case(F32, HALF, BF16)
+def fused_causal_in_place(g):
+    call, out, left = kept_call(g, "npu_fused_causal_conv1d_v2", "pangu")
+    call.left, call.want = {0: out, 2: left}, None
+    return call
+
+
+@case(F32, HALF, BF16)
+def packed(g):
+    """What was packed comes back, and how often each exponent is there."""
+    x, each = g(256, 128), g(1).element_size()
+    wide = x.view(torch.int32) >> 23 if each == 4 else x.view(torch.int16).int() >> 7
+    counts = torch.bincount((wide & 255).flatten(), minlength=256).to(torch.int32)
+    pdf, mantissa = torch.zeros(256, dtype=torch.int32), g(x.numel() * (each - 1) // each)
+    fixed, var, back = g(512), g(x.numel()), torch.zeros_like(x)
+
+    def op(x, pdf, mantissa, fixed, var, back):
+        torch_npu.npu_hans_encode(x, True, False, out=(pdf, mantissa, fixed, var))
+        return torch_npu.npu_hans_decode(mantissa, fixed, var, pdf, False, out=back), pdf.clone()
+
+    return Call(op, (x, pdf, mantissa, fixed, var, back), want=(x, counts), traced=False)
+
+
+@case(F32, BF16)
+def checked(g):
+    a, b = g(20, 8), g(8, 300)
+    c = a.float() @ b.float()
+    c[3, 299] += 100
+    want = torch.tensor([255, 255, 255, 255 - 8, 255, 255], dtype=torch.uint8)
+    weight = torch.ones(300, dtype=a.dtype)
+    return Call(npu("_npu_matmul_abft_verify"), (a, b, c, weight), {"e_max": 0.01}, want=want)
+
+
 def deformed(x, offset):
     """What the window of 3 x 3 reads, one pixel of padding, one deformable group: [N, C, Ho * 3, Wo * 3]."""
     n, c, h, w = x.shape

@@ -26,6 +26,8 @@ _TYPE = "which the operator does not take"
 REFUSED = {
     "dynamic_quant_int4-float16": "int4|y is int32, but dst_type is int8",
     "dynamic_quant_tensor-bfloat16": "quant_mode is 'pertensor'",
+    "fused_causal-float32": _TYPE,
+    "fused_causal_in_place-float32": _TYPE,
     "fused_infer-float32": _TYPE,
     "fused_infer_v2-float16": _TYPE,
     "fusion-float32": _TYPE,

@@ -275,3 +275,20 @@ def test_graphs_are_dumped(tmp_path):
     texts = {path.name.split("_graph_")[0]: path.read_text() for path in tmp_path.glob("*.pbtxt")}
     assert {"dynamo_original", "dynamo_optimized"} <= set(texts), texts.keys()
     assert '"Relu"' in texts["dynamo_optimized"]
+
+
+@pytest.mark.parametrize("in_place", (False, True))
+def test_a_convolution_that_keeps_its_last_tokens(in_place):
+    def step(x, weight, states, starts, lines):
+        if in_place:
+            torch.ops.npu.npu_fused_causal_conv1d_v2(x, weight, states, query_start_loc=starts, cache_indices=lines)
+            return x * 2
+        return torch_npu.npu_fused_causal_conv1d(x, weight, states, query_start_loc=starts, cache_indices=lines) * 2
+
+    x, weight, states = (torch.randn(*shape).half().npu() for shape in ((7, 128), (3, 128), (4, 2, 128)))
+    numbers = [torch.tensor(values, dtype=torch.int32).npu() for values in ((0, 3, 7), (2, 0))]
+    model, eager, kept = compiled(step), states.clone(), states.clone()
+    for _ in range(2):
+        expected = step(x.clone(), weight, eager, *numbers)
+        equal(model(x.clone(), weight, kept, *numbers), expected, 0)
+        assert torch.equal(kept.cpu(), eager.cpu()) and not torch.equal(kept.cpu(), states.cpu())

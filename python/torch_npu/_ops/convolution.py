@@ -194,6 +194,35 @@ def _(grad_output, input, weight, *, mask=None):
 
 derivative("npu_masked_causal_conv1d", "npu_masked_causal_conv1d_backward", "grad input weight mask", "input weight")
 
+
+def _check_kept(name, x, weight, conv_states, starts, lines):
+    check_dims(name, "x", x, 2, 3)
+    check(
+        weight.dim() == 2 and weight.size(0) > 0 and weight.size(1) == x.size(-1),
+        name,
+        f"weight has shape {list(weight.shape)}, expected [window, {x.size(-1)}]",
+    )
+    check(
+        conv_states.dim() == 3 and conv_states.size(1) >= weight.size(0) - 1 and conv_states.size(2) == x.size(-1),
+        name,
+        f"conv_states has shape {list(conv_states.shape)}, expected [lines, {weight.size(0) - 1} or more, {x.size(-1)}]",
+    )
+    check(starts is not None or x.dim() == 3, name, "query_start_loc is needed for x of two dims")
+    if lines is not None:
+        check_dims(name, "cache_indices", lines, 1, 2)
+
+
+@meta("npu_fused_causal_conv1d")
+def _(x, weight, conv_states, *, query_start_loc=None, cache_indices=None, **rest):
+    _check_kept("npu_fused_causal_conv1d", x, weight, conv_states, query_start_loc, cache_indices)
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@meta("npu_fused_causal_conv1d_v2")
+def _(x, weight, conv_states, *, query_start_loc=None, cache_indices=None, **rest):
+    _check_kept("npu_fused_causal_conv1d_v2", x, weight, conv_states, query_start_loc, cache_indices)
+
+
 # ---- Parts of images ----
 
 

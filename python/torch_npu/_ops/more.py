@@ -6,7 +6,7 @@ from torch_npu._ops.cache import npu_format_cast, npu_scatter_pa_kv_cache
 from torch_npu._ops.checks import check, check_dims, check_type, host_list, refuse, type_of
 from torch_npu._ops.norm import half_of, statistics_like
 from torch_npu._ops.quantization import _round_to, quantize_rows
-from torch_npu._ops.registry import composite, kernel, meta
+from torch_npu._ops.registry import composite, declare, kernel, meta
 from torch_npu._ops.sparse import _Sequences
 
 ops = torch.ops.npu
@@ -296,3 +296,40 @@ def npu_sparse_flash_attention(query, key, value, sparse_indices, scale_value, *
     out = torch.bmm(weights, values).to(query.dtype).reshape(*query.shape[:-1], values.size(-1))
     none = query.new_empty([0], dtype=torch.float32)
     return out, none, none.clone()
+
+
+# ---- Tensors that are packed, products that are checked ----
+
+declare(
+    "_hans_encode(Tensor input, Tensor(a!) pdf, bool statistic, bool reshuff, Tensor(b!) mantissa, Tensor(c!) fixed, "
+    "Tensor(d!) var) -> ()"
+)
+declare("_hans_decode(Tensor mantissa, Tensor fixed, Tensor var, Tensor pdf, bool reshuff, Tensor(a!) out) -> ()")
+
+
+@meta("_hans_encode", "_hans_decode")
+def _(*args):
+    return None
+
+
+@composite("npu_hans_encode.out")
+def _(input, statistic=False, reshuff=False, *, out):
+    check(len(out) == 4, "npu_hans_encode", f"out has {len(out)} tensors, expected pdf, mantissa, fixed and var")
+    pdf, mantissa, fixed, var = out
+    ops._hans_encode(input, pdf, statistic, reshuff, mantissa, fixed, var)
+    return pdf, mantissa, fixed, var
+
+
+@composite("npu_hans_decode.out")
+def _(mantissa, fixed, var, pdf, reshuff=False, *, out):
+    ops._hans_decode(mantissa, fixed, var, pdf, reshuff, out)
+    return out
+
+
+@meta("_npu_matmul_abft_verify")
+def _(a, b, c, checksum_weight, *, e_max=0.001):
+    name = "_npu_matmul_abft_verify"
+    for argument, tensor in (("a", a), ("b", b), ("c", c)):
+        check_dims(name, argument, tensor, 2)
+    check(b.size(0) == a.size(1), name, f"b has shape {list(b.shape)}, expected the {a.size(1)} columns of a as rows")
+    return a.new_empty([(a.size(0) + 7) // 8 * ((b.size(1) + 255) // 256)], dtype=torch.uint8)

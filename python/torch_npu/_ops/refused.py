@@ -35,16 +35,13 @@ _REASONS = {
     "published formulas of its slots disagree; write tokens, positions and slots with operators of torch": """
         npu_advance_step_flashattn
         """,
-    "write the convolution with torch.nn.functional.conv1d, and its state with index_copy_": """
-        npu_fused_causal_conv1d npu_fused_causal_conv1d_v2
-        """,
     "its forward pass does not keep what this needs; differentiate its formula, written with operators of torch": """
         npu_mhc_pre_backward npu_mhc_sinkhorn_backward
         """,
     "convolve in float32 and quantise the result with npu_quantize": "npu_quant_conv2d",
     "use npu_top_k_top_p, softmax and torch.multinomial": "npu_top_k_top_p_sample",
-    "no formula of it is published; it balances, compresses or checks what the device does by itself here": """
-        _npu_matmul_abft_verify _npu_silent_check npu_hans_decode npu_hans_encode npu_ifmr
+    "no formula of it is published; it balances or checks what the device does by itself here": """
+        _npu_silent_check npu_ifmr
         """,
 }
 

@@ -43,6 +43,7 @@ WRITES_IN_SILENCE = (
     "npu::npu_bert_apply_adam.out",
     "npu::npu_fusion_attention_grad_v3.out",
     "npu::npu_fusion_attention_v3.out",
+    "npu::npu_hans_encode.out",
     "npu::npu_kv_rmsnorm_rope_cache",
     "npu::npu_mla_prolog",
     "npu::npu_mla_prolog_v2",

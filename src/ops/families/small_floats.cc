@@ -395,7 +395,7 @@ Status CheckRounding(const OpCall& call, const char* name, const Operand& y, boo
   if (is_hifloat && takes_rint && rounding == "rint") return {};
   return call.Invalid(
       fmt::format("{} is '{}', expected {}", name, rounding, is_hifloat ? "round for hifloat8" : "rint for float8"),
-      rounding == "hybrid" ? "'hybrid' draws random numbers, which is not supported yet" : "");
+      rounding == "hybrid" ? "'hybrid' rounds some numbers at random, and no rule for them is published" : "");
 }
 
 Status GroupedBlockTypes(OpCall& call) {

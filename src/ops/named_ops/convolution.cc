@@ -397,6 +397,14 @@ constexpr NamedOp kConvolutionRows[] = {
     {"Conv3DBackpropFilter", {}, LowerGradientOfFilter},
     {"Conv3DBackpropInput", {}, LowerGradientOfInput},
     {"Conv3DTranspose", {}, LowerTransposedConvolution},
+    As("FusedCausalConv1d", {}, "aclnnFusedCausalConv1d",
+       "x weight =conv_states query_start_loc cache_indices initial_state_mode bias num_accepted_tokens "
+       "num_computed_tokens block_idx_first_scheduled_token block_idx_last_scheduled_token initial_state_idx "
+       "@activation_mode @pad_slot_id @run_mode @max_query_len @residual_connection @block_size @conv_mode =y"),
+    As("InplaceFusedCausalConv1d", {}, "aclnnInplaceFusedCausalConv1d",
+       "=x weight =conv_states query_start_loc cache_indices initial_state_mode bias num_accepted_tokens "
+       "num_computed_tokens block_idx_first_scheduled_token block_idx_last_scheduled_token initial_state_idx "
+       "@activation_mode @pad_slot_id @run_mode @max_query_len @residual_connection @block_size @conv_mode"),
     {"MaskedCausalConv1d", {}, LowerMaskedCausalConvolution},
     {"QuantConv2D", {}, LowerQuantConvolution},
 };

@@ -22,13 +22,10 @@ constexpr NamedReason kFloat4 = {"takes numbers of 4 bits with a floating point,
                                  "use QuantBatchMatmulV3 with int8, or WeightQuantBatchMatmulV2"};
 constexpr NamedReason kText = {"gives or takes text, which is no memory of a device: alone it computes nothing",
                                "let PrintV2 read StringFormat in a graph of the engine, or call FormatAndPrint"};
-constexpr NamedReason kStates = {"has no published formula of its states and modes",
-                                 "use MaskedCausalConv1d, or Conv2D and a state of your own"};
 
 // In the order of the alphabet.
 constexpr Reason kReasons[] = {
     {"Const", kGraph},
-    {"FusedCausalConv1d", kStates},
     {"HcomAllGather", kCollective},
     {"HcomAllGatherV", kCollective},
     {"HcomAllReduce", kCollective},
@@ -41,7 +38,6 @@ constexpr Reason kReasons[] = {
     {"HcomReduceScatter", kCollective},
     {"HcomReduceScatterV", kCollective},
     {"HcomSend", kCollective},
-    {"InplaceFusedCausalConv1d", kStates},
     {"PrintV2", kText},
     {"QuantBatchMatmulV4", kFloat4},
     {"StringFormat", kText},

@@ -252,6 +252,29 @@ def _rotary_mul(input, r1, r2, rotary_mode="half", rotate=None, *, meta_outputs)
     return ge.operator("RotaryPositionEmbedding")(input, r1, r2, mode=mode) if mode else ge.operator("RotaryMul")(input, r1, r2)
 
 
+def _kept_convolution(kind):
+    def convert(x, weight, conv_states, *, meta_outputs, activation="None", conv_mode="default", **given):
+        activations, modes = {None: 0, "None": 0, "silu": 1, "swish": 2}, {None: 0, "default": 0, "pangu": 1}
+        given.setdefault("residual_connection", 0)
+        return ge.operator(kind)(
+            x, weight, conv_states, activation_mode=_from(activations, "activation")({"activation": activation}),
+            conv_mode=_from(modes, "conv_mode")({"conv_mode": conv_mode}),
+            **{name: value for name, value in given.items() if value is not None},
+        )
+
+    return convert
+
+
+@_converts("npu_fused_causal_conv1d")
+def _fused_causal_conv1d(*args, **kwargs):
+    return _kept_convolution("FusedCausalConv1d")(*args, **kwargs)[1]
+
+
+@_converts("npu_fused_causal_conv1d_v2")
+def _fused_causal_conv1d_in_place(*args, **kwargs):
+    _kept_convolution("InplaceFusedCausalConv1d")(*args, **kwargs)
+
+
 @_converts("npu_linear")
 def _linear(input, weight, bias=None, *, meta_outputs):  # noqa: A002
     return ge.operator("MatMulV2")(input, weight, bias, transpose_x2=True)
