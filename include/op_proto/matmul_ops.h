@@ -78,6 +78,22 @@ class FFN : public Operator {
   REPRISE_OP_ATTRIBUTE(FFN, tokens_index_flag, Bool)
 };
 
+/* Product with a matrix of weights. */
+class FullyConnection : public Operator {
+ public:
+  explicit FullyConnection(const char* name) : Operator(name, "FullyConnection") {}
+  REPRISE_OP_CONSTRUCTORS(FullyConnection)
+  REPRISE_OP_INPUT(FullyConnection, x)
+  REPRISE_OP_INPUT(FullyConnection, w)
+  REPRISE_OP_INPUT(FullyConnection, b)
+  REPRISE_OP_INPUT(FullyConnection, offset_w)
+  REPRISE_OP_OUTPUT(FullyConnection, y)
+  REPRISE_OP_ATTRIBUTE(FullyConnection, num_output, Int)
+  REPRISE_OP_ATTRIBUTE(FullyConnection, transpose, Bool)
+  REPRISE_OP_ATTRIBUTE(FullyConnection, axis, Int)
+  REPRISE_OP_ATTRIBUTE(FullyConnection, offset_x, Int)
+};
+
 /* Product of matrices with an operator behind it. */
 class FusedMatMul : public Operator {
  public:
