@@ -340,11 +340,19 @@ def read_reasons():
     return {type: texts[name] for type, name in found}, {type for type, name in found if name == "kCollective"}
 
 
+def types_with_steps():
+    """The types that rows in C++ name."""
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(REASONS.parent.glob("*.cc")) if path != REASONS)
+    return set(re.findall(r'^ +(?:MovesBits\()?(?:As\(|\{)"([A-Z]\w*)",', text, re.M))
+
+
 def page_text(families):
     """What ops_test holds against the tables: each row of rank A or B has steps or a reason."""
     reasons, collectives = read_reasons()
     reasons = {type: reason for type, reason in reasons.items() if type not in collectives}
-    rows = [row for rows in families.values() for row in rows if row.row["rank"] != "C"]
+    everything = [row for rows in families.values() for row in rows]
+    rows = [row for row in everything if row.row["rank"] != "C"]
+    others = sorted(row.type for row in everything if row.row["rank"] == "C" and row.type in types_with_steps())
     with_steps = [row for row in rows if row.type not in reasons]
     lines = ["# Operators of graphs", "",
              "Operators by their type, as graphs and the functions `aclop*` take them; written by `scripts/gen_graph_ops.py` from "
@@ -357,6 +365,7 @@ def page_text(families):
         if types:
             lines.append(f"| {family} | {', '.join(types)} |")
     lines += ["", "Those of the family `collective` are computed in graphs of the engine alone, by `libhccl.so`."]
+    lines += ["", f"{len(others)} of rank C are computed, too: {', '.join(others)}."]
     lines += ["", "| Not computed | It |", "|---|---|"]
     lines += [f"| {row.type} | {reasons[row.type]} |" for row in sorted(rows, key=lambda row: row.type) if row.type in reasons]
     return "\n".join(lines) + "\n"
