@@ -738,6 +738,31 @@ class QuantConv2D : public Operator {
   REPRISE_OP_ATTRIBUTE(QuantConv2D, round_mode, String)
 };
 
+/* Elements of a picture, interpolated. */
+class ResizeBilinearV2 : public Operator {
+ public:
+  explicit ResizeBilinearV2(const char* name) : Operator(name, "ResizeBilinearV2") {}
+  REPRISE_OP_CONSTRUCTORS(ResizeBilinearV2)
+  REPRISE_OP_INPUT(ResizeBilinearV2, x)
+  REPRISE_OP_INPUT(ResizeBilinearV2, size)
+  REPRISE_OP_OUTPUT(ResizeBilinearV2, y)
+  REPRISE_OP_ATTRIBUTE(ResizeBilinearV2, align_corners, Bool)
+  REPRISE_OP_ATTRIBUTE(ResizeBilinearV2, half_pixel_centers, Bool)
+  REPRISE_OP_ATTRIBUTE(ResizeBilinearV2, dtype, Type)
+};
+
+/* Elements of a picture, interpolated. */
+class ResizeBilinearV2D : public Operator {
+ public:
+  explicit ResizeBilinearV2D(const char* name) : Operator(name, "ResizeBilinearV2D") {}
+  REPRISE_OP_CONSTRUCTORS(ResizeBilinearV2D)
+  REPRISE_OP_INPUT(ResizeBilinearV2D, x)
+  REPRISE_OP_OUTPUT(ResizeBilinearV2D, y)
+  REPRISE_OP_ATTRIBUTE(ResizeBilinearV2D, align_corners, Bool)
+  REPRISE_OP_ATTRIBUTE(ResizeBilinearV2D, half_pixel_centers, Bool)
+  REPRISE_OP_ATTRIBUTE(ResizeBilinearV2D, size, ListInt)
+};
+
 /* Nearest elements of a picture. */
 class ResizeNearestNeighborV2 : public Operator {
  public:
@@ -750,6 +775,18 @@ class ResizeNearestNeighborV2 : public Operator {
   REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2, half_pixel_centers, Bool)
 };
 
+/* Nearest elements of a picture. */
+class ResizeNearestNeighborV2D : public Operator {
+ public:
+  explicit ResizeNearestNeighborV2D(const char* name) : Operator(name, "ResizeNearestNeighborV2D") {}
+  REPRISE_OP_CONSTRUCTORS(ResizeNearestNeighborV2D)
+  REPRISE_OP_INPUT(ResizeNearestNeighborV2D, x)
+  REPRISE_OP_OUTPUT(ResizeNearestNeighborV2D, y)
+  REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2D, size, ListInt)
+  REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2D, align_corners, Bool)
+  REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2D, half_pixel_centers, Bool)
+};
+
 /* Gradient of ResizeNearestNeighborV2. */
 class ResizeNearestNeighborV2Grad : public Operator {
  public:
@@ -760,6 +797,30 @@ class ResizeNearestNeighborV2Grad : public Operator {
   REPRISE_OP_OUTPUT(ResizeNearestNeighborV2Grad, y)
   REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2Grad, align_corners, Bool)
   REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2Grad, half_pixel_centers, Bool)
+};
+
+/* Gradient of ResizeNearestNeighborV2D. */
+class ResizeNearestNeighborV2GradD : public Operator {
+ public:
+  explicit ResizeNearestNeighborV2GradD(const char* name) : Operator(name, "ResizeNearestNeighborV2GradD") {}
+  REPRISE_OP_CONSTRUCTORS(ResizeNearestNeighborV2GradD)
+  REPRISE_OP_INPUT(ResizeNearestNeighborV2GradD, grads)
+  REPRISE_OP_OUTPUT(ResizeNearestNeighborV2GradD, y)
+  REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2GradD, size, ListInt)
+  REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2GradD, align_corners, Bool)
+  REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2GradD, half_pixel_centers, Bool)
+};
+
+/* Elements of a picture, repeated and scaled. */
+class Upsample : public Operator {
+ public:
+  explicit Upsample(const char* name) : Operator(name, "Upsample") {}
+  REPRISE_OP_CONSTRUCTORS(Upsample)
+  REPRISE_OP_INPUT(Upsample, x)
+  REPRISE_OP_OUTPUT(Upsample, y)
+  REPRISE_OP_ATTRIBUTE(Upsample, scale, Float)
+  REPRISE_OP_ATTRIBUTE(Upsample, stride_h, Int)
+  REPRISE_OP_ATTRIBUTE(Upsample, stride_w, Int)
 };
 
 }  // namespace op

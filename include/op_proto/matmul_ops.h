@@ -52,6 +52,15 @@ class BatchMatMulV2 : public Operator {
   REPRISE_OP_ATTRIBUTE(BatchMatMulV2, offset_x, Int)
 };
 
+/* Lower factors of positive definite matrices. */
+class Cholesky : public Operator {
+ public:
+  explicit Cholesky(const char* name) : Operator(name, "Cholesky") {}
+  REPRISE_OP_CONSTRUCTORS(Cholesky)
+  REPRISE_OP_INPUT(Cholesky, x)
+  REPRISE_OP_OUTPUT(Cholesky, y)
+};
+
 /* Two matrix products with an activation between. */
 class FFN : public Operator {
  public:
@@ -211,6 +220,27 @@ class MatMulV2 : public Operator {
   REPRISE_OP_ATTRIBUTE(MatMulV2, transpose_x1, Bool)
   REPRISE_OP_ATTRIBUTE(MatMulV2, transpose_x2, Bool)
   REPRISE_OP_ATTRIBUTE(MatMulV2, offset_x, Int)
+};
+
+/* Inverses of square matrices. */
+class MatrixInverse : public Operator {
+ public:
+  explicit MatrixInverse(const char* name) : Operator(name, "MatrixInverse") {}
+  REPRISE_OP_CONSTRUCTORS(MatrixInverse)
+  REPRISE_OP_INPUT(MatrixInverse, x)
+  REPRISE_OP_OUTPUT(MatrixInverse, y)
+  REPRISE_OP_ATTRIBUTE(MatrixInverse, adjoint, Bool)
+};
+
+/* Orthonormal and triangular factors of matrices. */
+class Qr : public Operator {
+ public:
+  explicit Qr(const char* name) : Operator(name, "Qr") {}
+  REPRISE_OP_CONSTRUCTORS(Qr)
+  REPRISE_OP_INPUT(Qr, x)
+  REPRISE_OP_OUTPUT(Qr, q)
+  REPRISE_OP_OUTPUT(Qr, r)
+  REPRISE_OP_ATTRIBUTE(Qr, full_matrices, Bool)
 };
 
 /* Product of quantised matrices added to y. */

@@ -388,9 +388,24 @@ Status Resize(InferContext& call) {  // rule
   const std::vector<Dim>* size = call.Value("size");
   const size_t count = size != nullptr ? size->size() : 2;
   if (count != 2 && count != 4) {
-    return call.WrongInput(call.In("size"), fmt::format("has {} numbers", count), "give height and width");
+    return call.Wrong("size", fmt::format("has {} numbers", count), "give height and width");
   }
   for (size_t d = 0; d < 2; ++d) out[2 + d] = size != nullptr ? (*size)[count - 2 + d] : Dim::Unknown();
+  return call.SetRest(out);
+}
+
+// Height and width times strides.
+Status Upsample(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  for (const std::string_view name : {"stride_h", "stride_w"}) {
+    if (call.Int(name) >= 1) continue;
+    return call.WrongAttribute(name, fmt::format("is {}", call.Int(name)), "set it to 1 or more");
+  }
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, 4));
+  if (!x.shape.has_rank()) return call.SetRest(Sizes::Unknown(4));
+  Sizes out = x.shape;
+  out[2] = out[2] * call.Int("stride_h");
+  out[3] = out[3] * call.Int("stride_w");
   return call.SetRest(out);
 }
 

@@ -300,4 +300,33 @@ Status FullyConnection(InferContext& call) {  // rule
   return call.SetRest(Sizes(std::move(out)));
 }
 
+// [.., n, n]
+Status SquareMatrices(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  if (!x.shape.has_rank()) return call.Open();
+  const size_t rank = x.shape.rank();
+  if (rank < 2) return call.WrongInput(x, fmt::format("has the shape {}", x.shape.text()), "pass matrices [.., n, n]");
+  REPRISE_RETURN_IF_ERROR(call.ExpectEqual(x, x.shape[rank - 1], x.shape[rank - 2], "number of columns"));
+  return call.SetRest(x.shape);
+}
+
+// [.., m, n] as q and r that share the smaller size, or, in full, m.
+Status MatrixQr(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  if (!x.shape.has_rank()) return call.Open();
+  const size_t rank = x.shape.rank();
+  if (rank < 2) return call.WrongInput(x, fmt::format("has the shape {}", x.shape.text()), "pass matrices [.., m, n]");
+  const Dim& rows = x.shape[rank - 2];
+  const Dim& columns = x.shape[rank - 1];
+  Dim inner = call.Bool("full_matrices") || rows == columns ? rows : Dim::Unknown();
+  if (!call.Bool("full_matrices") && rows.is_number() && columns.is_number()) {
+    inner = std::min(rows.number(), columns.number());
+  }
+  Sizes q = x.shape;
+  Sizes r = x.shape;
+  q[rank - 1] = r[rank - 2] = inner;
+  REPRISE_RETURN_IF_ERROR(call.Set(call.Out("q"), std::move(q)));
+  return call.Set(call.Out("r"), std::move(r));
+}
+
 }  // namespace reprise::opdef::infer

@@ -285,6 +285,66 @@ for _dtype in HALF:
     case("FullyConnection", {"x": _x, "w": numbers(_dtype, 5, 3, 4, seed=2)},
          wide(_x).reshape(2, 12) @ wide(numbers(_dtype, 5, 3, 4, seed=2)).reshape(5, 12).t(), {"num_output": 5}, scale=4)
 
+# ---- Pictures, segments, matrices ----
+
+for _mode, _size in itertools.product(("plain", "half", "corners"), ((8, 10), (3, 4), (1, 5), (4, 5))):
+    _how = {"half_pixel_centers": _mode == "half", "align_corners": _mode == "corners"}
+    for _dtype in (f32, f16, f64, u8, i32):
+        _x = numbers(_dtype, 2, 3, 4, 5)
+        _expected = F.interpolate(_x.float(), _size, mode="bilinear", align_corners=_mode == "corners")
+        if _mode == "plain":  # element i lies at i * in / out
+            _expected = _x.float()
+            for _dim, _out in ((2, _size[0]), (3, _size[1])):
+                _place = torch.arange(_out) * _expected.shape[_dim] / _out
+                _low = _place.floor().long()
+                _high = (_low + 1).clamp(max=_expected.shape[_dim] - 1)
+                _share = (_place - _low).reshape(-1, 1) if _dim == 2 else _place - _low
+                _expected = torch.lerp(_expected.index_select(_dim, _low), _expected.index_select(_dim, _high), _share)
+        case("ResizeBilinearV2", {"x": _x, "size": torch.tensor(_size, dtype=i32)}, _expected, _how, scale=4)
+        if _dtype in SINGLES:
+            case("ResizeBilinearV2D", {"x": _x}, _expected, {**_how, "size": list(_size)}, scale=4)
+for _dtype in (f32, f16, i8, i32, u8):
+    _x = numbers(_dtype, 2, 3, 4, 5)
+    _rows, _columns = torch.arange(8) // 2, torch.arange(3) * 5 // 3
+    case("ResizeNearestNeighborV2D", {"x": _x}, _x[:, :, _rows][..., _columns], {"size": [8, 3]})
+for _dtype in SINGLES:
+    _grads = numbers(_dtype, 2, 3, 8, 3)
+    _leaf = torch.zeros(2, 3, 4, 5, dtype=f64, requires_grad=True)
+    _of = torch.autograd.grad(_leaf[:, :, torch.arange(8) // 2][..., torch.arange(3) * 5 // 3], _leaf, _grads.double())[0]
+    case("ResizeNearestNeighborV2GradD", {"grads": _grads}, _of, {"size": [4, 5]}, scale=2)
+    _x = numbers(_dtype, 2, 3, 4, 5)
+    case("Upsample", {"x": _x}, wide(_x).repeat_interleave(2, 2).repeat_interleave(2, 3))
+    case("Upsample", {"x": _x}, wide(_x).repeat_interleave(3, 2) * 0.5, {"stride_h": 3, "stride_w": 1, "scale": 0.5})
+_ids = torch.tensor([[0, 2, 2, -1], [0, 0, 4, 2], [2, -7, 2, 0]])  # none of 1 and 3, two of no segment
+_reductions = {"Max": lambda x: x.amax(0), "Min": lambda x: x.amin(0), "Prod": lambda x: x.prod(0), "Sum": lambda x: x.sum(0)}
+for _dtype, (_name, _reduced) in itertools.product((f32, f16, f64, i32, i8, u8, i16), _reductions.items()):
+    _x = numbers(_dtype, 3, 4, 5, low=-2, high=2)
+    _info = torch.finfo(_dtype) if _dtype.is_floating_point else torch.iinfo(_dtype)
+    _empty = {"Max": _info.min, "Min": _info.max, "Prod": 1, "Sum": 0}[_name]
+    _expected = torch.full((5, 5), _empty, dtype=wide(_x).dtype)
+    for _segment in (0, 2, 4):
+        _expected[_segment] = _reduced(wide(_x)[_ids == _segment]).to(_expected.dtype)
+    _type = f"UnsortedSegment{_name}"
+    _valid = _ids.clamp(min=0) if _name == "Sum" else _ids
+    if _name != "Sum":
+        case(_type, {"x": _x, "segment_ids": _ids, "num_segments": [5]}, _expected, scale=4)
+        case(_type, {"x": _x, "segment_ids": _ids.int(), "num_segments": [5]}, _expected, scale=4)
+        case(_type + "D", {"x": _x, "segment_ids": _ids.int()}, _expected, {"num_segments": 5}, scale=4)
+    elif _dtype in (f32, f16, i32, i8, u8):
+        _expected = torch.zeros(5, 5, dtype=wide(_x).dtype).index_add(0, _valid.reshape(-1), wide(_x).reshape(12, 5))
+        case(_type + "D", {"x": _x, "segment_ids": _valid.int()}, _expected, {"num_segments": 5}, scale=4)
+for _dtype in (f32, f64, c64):
+    _x = numbers(_dtype, 2, 4, 4) + 6 * torch.eye(4).to(_dtype)
+    case("MatrixInverse", {"x": _x}, torch.linalg.inv(_x), scale=8)
+    _positive = _x @ _x.mH
+    case("Cholesky", {"x": _positive}, torch.linalg.cholesky(_positive), scale=8)
+    for _shape in ((2, 5, 3), (3, 5), (4, 4)):
+        _x = numbers(_dtype, *_shape)
+        for _full in (False, True):
+            _q, _r = torch.linalg.qr(_x, "complete" if _full else "reduced")
+            case("Qr", {"x": _x}, {"q": _q, "r": _r}, {"full_matrices": _full}, scale=20)
+case("MatrixInverse", {"x": _x.real.contiguous() + 6 * torch.eye(4)}, torch.linalg.inv(_x.real + 6 * torch.eye(4)).mT, {"adjoint": True}, scale=8)
+
 # ---- Losses ----
 
 for _dtype in (f32, f16, f64):
@@ -572,6 +632,14 @@ REFUSED = [
     ("FullyConnection", {"x": PLANE, "w": numbers(f32, 5, 7)}, {"num_output": 5}, ("w", "number of elements")),
     ("FullyConnection", {"x": PLANE, "w": numbers(f32, 5, 6), "b": numbers(f32, 4)}, {"num_output": 5}, ("b", "5 outputs")),
     ("BiasAddGrad", {"x": PLANE}, {"data_format": "X"}, ("data_format",)),
+    ("ResizeBilinearV2D", {"x": IMAGE}, {"size": [2, 2], "align_corners": True, "half_pixel_centers": True}, ("half_pixel_centers",)),
+    ("ResizeBilinearV2D", {"x": IMAGE}, {"size": [2, 2, 2]}, ("size has 3 numbers",)),
+    ("ResizeBilinearV2", {"x": IMAGE, "size": [2, 2]}, {"dtype": u8}, ("dtype", "cast the result")),
+    ("Upsample", {"x": IMAGE}, {"stride_h": 0}, ("stride_h is 0",)),
+    ("UnsortedSegmentMax", {"x": PLANE, "segment_ids": torch.zeros(3, dtype=i64), "num_segments": [2]}, {}, ("segment_ids", "expected 2")),
+    ("UnsortedSegmentProdD", {"x": PLANE, "segment_ids": torch.zeros(2, dtype=i64)}, {"num_segments": -1}, ("num_segments is -1",)),
+    ("MatrixInverse", {"x": PLANE}, {}, ("x", "expected 2")),
+    ("MatrixInverse", {"x": numbers(c64, 2, 2)}, {"adjoint": True}, ("adjoint",)),
     ("SoftmaxCrossEntropyWithLogits", {"features": PLANE, "labels": numbers(f32, 2, 5)}, {}, ("labels", "broadcast")),
     ("SparseSoftmaxCrossEntropyWithLogits", {"features": PLANE, "labels": torch.zeros(3, dtype=i64)}, {}, ("labels", "expected 2")),
     ("SmoothL1LossGrad", {"predict": PLANE, "label": PLANE, "dout": PLANE}, {"sigma": 0.0}, ("sigma",)),

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "ops/named_ops/expression.h"
 #include "ops/named_ops/image.h"
 #include "ops/named_ops/settings.h"
 #include "ops/named_ops/steps.h"
@@ -487,13 +488,86 @@ Status LowerNearest(NamedCall& call) {
       {{"self", rows}, {"dim", int64_t{3}}, {"index", PlacesOf(call, x.sizes[3], out.sizes[3], mode)}, {"out", out}});
 }
 
+// Where each of `out` elements lies between two of `in`.
+struct Between {
+  std::vector<int64_t> low, high;
+  std::vector<float> share;  // of the high one
+};
+
+Between BetweenOf(int64_t in, int64_t out, const ResizeMode& mode) {
+  Between found;
+  for (int64_t i = 0; i < out; ++i) {
+    const auto at = static_cast<double>(i);
+    double place = at * static_cast<double>(in) / static_cast<double>(out);
+    if (mode.aligns) place = out > 1 ? at * static_cast<double>(in - 1) / static_cast<double>(out - 1) : 0;
+    if (mode.is_half) place = std::max(0.0, (at + 0.5) * static_cast<double>(in) / static_cast<double>(out) - 0.5);
+    const int64_t low = std::min(in - 1, static_cast<int64_t>(place));
+    found.low.push_back(low);
+    found.high.push_back(std::min(in - 1, low + 1));
+    found.share.push_back(static_cast<float>(place - static_cast<double>(low)));
+  }
+  return found;
+}
+
+// Rows between rows, then columns between columns, in float32.
+Status LowerBilinear(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const ResizeMode mode, ReadResize(call));
+  const NamedTensor& given = call.Input("x");
+  const StridedView out = call.OutputView();
+  if (out.dtype != DType::kFloat) {
+    return call.context.WrongAttribute("dtype", "is uint8", "leave it at float32, and cast the result");
+  }
+  if (given.dims[2] < 1 || given.dims[3] < 1) {
+    return call.WrongInput(given, "has no elements to choose from", "pass height and width of 1 or more");
+  }
+  Expression f(call, DType::kFloat);
+  StridedView from = f.Convert(given.view());
+  REPRISE_RETURN_IF_ERROR(f.TakeStatus());
+  for (const size_t dim : {size_t{2}, size_t{3}}) {
+    const Between between = BetweenOf(from.sizes[dim], out.sizes[dim], mode);
+    Dims sizes = from.sizes;
+    sizes[dim] = out.sizes[dim];
+    const std::array<int64_t, 1> count = {out.sizes[dim]};
+    const auto chosen = [&](const std::vector<int64_t>& places) -> StatusOr<StridedView> {
+      const StridedView part = call.Temporary(DType::kFloat, sizes);
+      REPRISE_RETURN_IF_ERROR(StepWith(call, "aclnnIndexSelect",
+                                       {{"self", from},
+                                        {"dim", static_cast<int64_t>(dim)},
+                                        {"index", call.Numbers(DType::kInt64, count, places.data())},
+                                        {"out", part}}));
+      return part;
+    };
+    REPRISE_ASSIGN_OR_RETURN(const StridedView low, chosen(between.low));
+    REPRISE_ASSIGN_OR_RETURN(const StridedView high, chosen(between.high));
+    const std::array<int64_t, 2> along = {count[0], 1};
+    StridedView share = call.Numbers(DType::kFloat, count, between.share.data());
+    if (dim == 2) share = share.As(along);
+    from = f.Add(low, f.Mul(f.Sub(high, low), share));
+  }
+  f.Store(from, out);
+  return f.TakeStatus();
+}
+
+// Of Caffe: each element stride_h x stride_w times, multiplied by scale.
+Status LowerUpsample(NamedCall& call) {
+  const StridedView x = call.Input("x").view();
+  const StridedView out = call.OutputView();
+  const std::array<int64_t, 6> apart = {x.sizes[0], x.sizes[1], x.sizes[2], 1, x.sizes[3], 1};
+  const std::array<int64_t, 6> repeated = {
+      x.sizes[0], x.sizes[1], x.sizes[2], call.context.Int("stride_h"), x.sizes[3], call.context.Int("stride_w")};
+  const StridedView to = out.As(repeated);
+  REPRISE_RETURN_IF_ERROR(call.Step(kSpread, {to, x.As(apart)}));
+  const double scale = call.context.Real("scale");
+  return scale == 1 ? Status() : call.Step(kMulScalar, {out, kernels::Scalar::Of<double>(scale), out});
+}
+
 // Each gradient is added to the element that it came from, columns first.
 Status LowerNearestGradient(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const ResizeMode mode, ReadResize(call));
   const StridedView grad = call.Input("grads").view();
   const StridedView out = call.OutputView();
   if (out.sizes[2] < 1 || out.sizes[3] < 1) {
-    return call.WrongInput(call.Input("size"), "names sizes of 0", "pass height and width of 1 or more");
+    return call.context.Wrong("size", "names sizes of 0", "pass height and width of 1 or more");
   }
   const DType wide = Wide(out.dtype);
   StridedView from = grad;
@@ -539,8 +613,13 @@ constexpr NamedOp kPoolingRows[] = {
     {"MaxPoolWithArgmaxV1", {}, LowerLargestWithMask},
     {"MaxPoolWithArgmaxV3", {}, LowerLargest},
     {"Pooling", kSingleAndFloat16, LowerCaffePool},
+    {"ResizeBilinearV2", kRealTypes, LowerBilinear},
+    {"ResizeBilinearV2D", kSingleAndFloat16, LowerBilinear},
     {"ResizeNearestNeighborV2", {}, LowerNearest},
+    {"ResizeNearestNeighborV2D", {}, LowerNearest},
     {"ResizeNearestNeighborV2Grad", {}, LowerNearestGradient},
+    {"ResizeNearestNeighborV2GradD", {}, LowerNearestGradient},
+    {"Upsample", kSingleAndFloat16, LowerUpsample},
 };
 
 }  // namespace
