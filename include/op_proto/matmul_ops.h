@@ -194,6 +194,16 @@ class GroupedMatmulSwigluQuantV2 : public Operator {
   REPRISE_OP_ATTRIBUTE(GroupedMatmulSwigluQuantV2, tuning_config, ListInt)
 };
 
+/* Signs of determinants and logarithms of their magnitudes. */
+class LogMatrixDeterminant : public Operator {
+ public:
+  explicit LogMatrixDeterminant(const char* name) : Operator(name, "LogMatrixDeterminant") {}
+  REPRISE_OP_CONSTRUCTORS(LogMatrixDeterminant)
+  REPRISE_OP_INPUT(LogMatrixDeterminant, x)
+  REPRISE_OP_OUTPUT(LogMatrixDeterminant, sign)
+  REPRISE_OP_OUTPUT(LogMatrixDeterminant, y)
+};
+
 /* Product of two matrices. */
 class MatMul : public Operator {
  public:

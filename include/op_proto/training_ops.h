@@ -182,6 +182,30 @@ class ApplyAdamD : public Operator {
   REPRISE_OP_ATTRIBUTE(ApplyAdamD, use_nesterov, Bool)
 };
 
+/* A step of AdamW. */
+class ApplyAdamW : public Operator {
+ public:
+  explicit ApplyAdamW(const char* name) : Operator(name, "ApplyAdamW") {}
+  REPRISE_OP_CONSTRUCTORS(ApplyAdamW)
+  REPRISE_OP_INPUT(ApplyAdamW, var)
+  REPRISE_OP_INPUT(ApplyAdamW, m)
+  REPRISE_OP_INPUT(ApplyAdamW, v)
+  REPRISE_OP_INPUT(ApplyAdamW, beta1_power)
+  REPRISE_OP_INPUT(ApplyAdamW, beta2_power)
+  REPRISE_OP_INPUT(ApplyAdamW, lr)
+  REPRISE_OP_INPUT(ApplyAdamW, weight_decay)
+  REPRISE_OP_INPUT(ApplyAdamW, beta1)
+  REPRISE_OP_INPUT(ApplyAdamW, beta2)
+  REPRISE_OP_INPUT(ApplyAdamW, epsilon)
+  REPRISE_OP_INPUT(ApplyAdamW, grad)
+  REPRISE_OP_INPUT(ApplyAdamW, max_grad_norm)
+  REPRISE_OP_OUTPUT(ApplyAdamW, var)
+  REPRISE_OP_OUTPUT(ApplyAdamW, m)
+  REPRISE_OP_OUTPUT(ApplyAdamW, v)
+  REPRISE_OP_ATTRIBUTE(ApplyAdamW, amsgrad, Bool)
+  REPRISE_OP_ATTRIBUTE(ApplyAdamW, maximize, Bool)
+};
+
 /* A step by the signs of gradient and mean, added. */
 class ApplyAddSign : public Operator {
  public:

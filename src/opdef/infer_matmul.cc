@@ -310,6 +310,16 @@ Status SquareMatrices(InferContext& call) {  // rule
   return call.SetRest(x.shape);
 }
 
+// A number for each matrix [.., n, n].
+Status Determinants(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  if (!x.shape.has_rank()) return call.Open();
+  const size_t rank = x.shape.rank();
+  if (rank < 2) return call.WrongInput(x, fmt::format("has the shape {}", x.shape.text()), "pass matrices [.., n, n]");
+  REPRISE_RETURN_IF_ERROR(call.ExpectEqual(x, x.shape[rank - 1], x.shape[rank - 2], "number of columns"));
+  return call.SetRest(Sizes(Part(x.shape, 0, rank - 2)));
+}
+
 // [.., m, n] as q and r that share the smaller size, or, in full, m.
 Status MatrixQr(InferContext& call) {  // rule
   const InferTensor& x = call.In("x");

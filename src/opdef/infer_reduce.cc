@@ -144,7 +144,7 @@ Status OptimizerStep(InferContext& call) {  // rule
     const std::string_view name = call.op.inputs[i].name;
     const bool is_state = std::any_of(call.op.outputs.begin(), call.op.outputs.end(),
                                       [&](const Operand& output) { return output.name == name; });
-    if (!is_state && name != "grad" && name != "gradient" && name != "delta") {
+    if (!is_state && name != "grad" && name != "gradient" && name != "delta" && name != "max_grad_norm") {
       if (MayBeOneNumber(tensor.shape)) continue;
       return call.WrongInput(tensor, fmt::format("has the shape {}", tensor.shape.text()), "pass one number");
     }

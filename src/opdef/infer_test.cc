@@ -381,6 +381,7 @@ constexpr Case kCases[] = {
     {"UnsortedSegmentMaxD", "x=float32[s0, 3]; segment_ids=int32[s0]", "num_segments=4", "float32[4, 3]"},
     {"MatrixInverse", "x=float32[s0, ?, 3]", "", "float32[s0, ?, 3]"},
     {"Cholesky", "x=float32[..]", "", "float32[..]"},
+    {"LogMatrixDeterminant", "x=float32[s0, ?, 3]", "", "float32[s0]; float32[s0]"},
     {"Qr", "x=float32[s0, 5, 3]", "", "float32[s0, 5, 3]; float32[s0, 3, 3]"},
     {"Qr", "x=float32[s0, s1]", "full_matrices=true", "float32[s0, s0]; float32[s0, s1]"},
     {"Qr", "x=float32[s0, s1]", "", "float32[s0, ?]; float32[?, s1]"},

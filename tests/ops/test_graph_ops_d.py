@@ -338,6 +338,9 @@ for _dtype in (f32, f64, c64):
     case("MatrixInverse", {"x": _x}, torch.linalg.inv(_x), scale=8)
     _positive = _x @ _x.mH
     case("Cholesky", {"x": _positive}, torch.linalg.cholesky(_positive), scale=8)
+    if _dtype != c64:
+        _sign, _log = torch.linalg.slogdet(numbers(_dtype, 5, 3, 3))
+        case("LogMatrixDeterminant", {"x": numbers(_dtype, 5, 3, 3)}, {"sign": _sign, "y": _log}, scale=8)
     for _shape in ((2, 5, 3), (3, 5), (4, 4)):
         _x = numbers(_dtype, *_shape)
         for _full in (False, True):
@@ -429,6 +432,15 @@ def adam(t, how):
     return {"var": t.var - rate * way / (v.sqrt() + t.epsilon), "m": m, "v": v}
 
 
+@step("ApplyAdamW")
+def adam_w(t, how):
+    grad = -t.grad if how.get("maximize") else t.grad
+    m, v = t.m * t.beta1 + grad * (1 - t.beta1), t.v * t.beta2 + grad ** 2 * (1 - t.beta2)
+    root = (v / (1 - t.beta2_power * t.beta2)).sqrt() + t.epsilon
+    var = t.var * (1 - t.lr * t.weight_decay) - t.lr * m / (1 - t.beta1_power * t.beta1) / root
+    return {"var": var, "m": m, "v": v}
+
+
 @step("ApplyAdaMax", "ApplyAdaMaxD")
 def ada_max(t, how):
     m, v = t.m * t.beta1 + t.grad * (1 - t.beta1), torch.maximum(t.v * t.beta2, t.grad.abs())
@@ -495,10 +507,10 @@ class Names:
 
 NUMBERS = {"lr": 0.1, "alpha": 0.25, "momentum": 0.9, "beta1": 0.8, "beta2": 0.95, "beta1_power": 0.64, "beta2_power": 0.9,
            "epsilon": 0.01, "rho": 0.75, "l1": 0.5, "l2": 0.25, "l2_shrinkage": 0.125, "lr_power": -0.5, "learning_rate": 0.1,
-           "beta": 0.7, "sign_decay": 0.5, "logbase": 0.7}
+           "beta": 0.7, "sign_decay": 0.5, "logbase": 0.7, "weight_decay": 0.3}
 # Gradients and states that are not squares may have either sign.
 SIGNED = {"var", "grad", "delta", "gradient", "parameters", "linear", "m", "mom", "mg"}
-HOW = {"use_nesterov": (False, True), "nesterov": (False, True), "update_slots": (True, False), "weight_decay": (0.0, 0.5),
+HOW = {"use_nesterov": (False, True), "nesterov": (False, True), "update_slots": (True, False), "maximize": (False, True), "weight_decay": (0.0, 0.5),
        "dampening": (0.0, 0.25), "epsilon": (0.015625,), "rho": (0.75,), "momentum": (0.875,)}  # numbers that float32 has
 
 
@@ -506,6 +518,8 @@ def optimizer_inputs(type, dtype, shape):
     values = {}
     for number, operand in enumerate(ROWS[type].inputs):
         name = operand.name
+        if operand.is_optional:
+            continue
         if name in NUMBERS:
             values[name] = torch.tensor(NUMBERS[name], dtype=dtype).reshape([1] if number % 2 else [])
         elif name == "stat":

@@ -103,6 +103,7 @@ constexpr NamedOp kMatmulRows[] = {
     {"MatMul", kArithmetic, LowerProduct},
     {"MatMulV2", kArithmetic, LowerProduct},
     As("Cholesky", kSolverTypes, "aclnnLinalgCholesky", "x %false ="),
+    As("LogMatrixDeterminant", {kernels::DType::kFloat, kernels::DType::kDouble}, "aclnnSlogdet", "x =sign =y"),
     {"MatrixInverse", kSolverTypes, LowerInverse},
     {"Qr", kSolverTypes, LowerQr},
 };

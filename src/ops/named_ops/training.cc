@@ -333,6 +333,8 @@ constexpr NamedOp kTrainingRows[] = {
     {"ApplyAdagradV2D", kFloatingTypes, LowerAdagrad},
     {"ApplyAdam", kFloatingTypes, LowerAdam},
     {"ApplyAdamD", kFloatingTypes, LowerAdam},
+    As("ApplyAdamW", kFloatingTypes, "aclnnApplyAdamW",
+       "=var =m =v beta1_power beta2_power lr weight_decay beta1 beta2 epsilon grad max_grad_norm @amsgrad @maximize"),
     {"ApplyAddSign", kFloatingTypes, LowerSignStep},
     {"ApplyCenteredRMSProp", kFloatingTypes, LowerRmsProp},
     {"ApplyCenteredRMSPropD", kFloatingTypes, LowerRmsProp},
