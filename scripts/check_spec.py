@@ -249,7 +249,7 @@ GRAPH_OP_DIFFERS = {
     "BatchNormV3": "empty there",
     "MoeUpdateExpert": "the second output has the name of the first one there",
 }
-LIST_KINDS = {"ListInt": "Ints", "ListBool": "Bools", "int": "Int"}
+LIST_KINDS = {"ListInt": "Ints", "ListBool": "Bools", "ListFloat": "Floats", "int": "Int"}
 TYPE_GROUPS = {"ALL": "all", "BasicType": "basic", "NumberType": "number", "RealNumberType": "real", "UnaryDataType": "unary",
                "FloatingDataType": "floating", "IntegerDataType": "integer", "IndexNumberType": "index"}
 TYPE_NAMES = {"FLOAT": "float32", "DOUBLE": "float64", "FP16": "float16", "BF16": "bfloat16", "FP8_E5M2": "float8_e5m2",
@@ -267,7 +267,7 @@ def check_graph_ops(report, path):
             continue
         prototype, row = expected[type_name], found[type_name]
         report.same(f"{type_name} rank", prototype[1], row.row["rank"])
-        for what, text, operands in (("inputs", prototype[2], row.inputs), ("outputs", prototype[3], row.outputs)):
+        for what, text, operands in (("inputs", prototype[2], row.inputs), ("outputs", prototype[3], [o for o in row.outputs if not o.is_unnamed])):
             names = [re.match(r"(\w+)(\?|\[\])?", word).groups() for word in filter(None, text.split(" ; "))]
             marks = [(o.name, "?" if o.is_optional else "[]" if o.is_list else None) for o in operands]
             report.same(f"{type_name} {what}", names, marks)

@@ -18,7 +18,8 @@ Columns:
     inputs       "x:T, axes#:index, bias?:half, x[]:T": name, marks, types. "?" may be left out, "[]" is a list, "#" is
                  needed as a value when the shape of the result is worked out.
     outputs      "y:T, indices:int32, rstd:float32~x". An output with the name of an input is that input, written in
-                 place, and has nothing behind its name. "~x": it has the shape of input x.
+                 place, and has nothing behind its name. "~x": it has the shape of input x. "accum&": an input written in
+                 place that the prototype does not name as an output, so that programs do not see it as one.
     attributes   "keep_dims:Bool=false, dtype:Int!, N:Int?": name, kind (KINDS below), default; "!" for one that must be
                  set, "?" for one that follows from the operands where it is not set
     types        "T=half; U=index": variables. All operands that name one have one type.
@@ -74,10 +75,10 @@ SETS = {
     "index": {"int32", "int64"},
     "small": {"hifloat8", "float8_e5m2", "float8_e4m3fn", "float8_e8m0"},  # moved and converted, not computed with
 }
-KINDS = {"Bool", "Int", "Float", "String", "Type", "Ints", "Bools", "Tensor"}
+KINDS = {"Bool", "Int", "Float", "String", "Type", "Ints", "Bools", "Tensor", "Floats"}
 DETERMINISM = {"fixed", "order", "random", "effect"}
 
-OPERAND = re.compile(r"(\w+)(#)?(\?|\[\])?(?::([\w|]*)(@\w+|\*|\^)?)?(?:~(\w+))?")
+OPERAND = re.compile(r"(\w+)(#)?(\?|\[\]|&)?(?::([\w|]*)(@\w+|\*|\^)?)?(?:~(\w+))?")
 ATTRIBUTE = re.compile(r"(\w+):(\w+)(?:([!?])|=(.*))")
 
 
@@ -96,6 +97,7 @@ class Operand:
         self.is_value = value is not None
         self.is_optional = mark == "?"
         self.is_list = mark == "[]"
+        self.is_unnamed = mark == "&"
         self.is_bare = types is None
         self.letter = types if types in variables else ""
         self.mask = variables[types] if self.letter else mask_of(types) if types else 0
@@ -127,6 +129,8 @@ class Attribute:
             self.real = value
         elif self.kind == "String" and re.fullmatch(r"'[^'\"\\]*'", value):
             self.text = value[1:-1]
+        elif self.kind == "Floats" and value == "[]":
+            self.entries = []
         elif self.kind in ("Ints", "Bools") and re.fullmatch(r"\[(-?\d+( -?\d+)*)?\]", value):
             self.entries = value[1:-1].split()
         else:
@@ -168,7 +172,7 @@ class Row:
             if len(set(group)) != len(group):
                 raise TableError("a name stands there twice")
         for operand in self.inputs:
-            if operand.is_bare or operand.source or operand.like or not operand.mask:
+            if operand.is_bare or operand.source or operand.like or operand.is_unnamed or not operand.mask:
                 raise TableError(f"input {operand.name} needs types and nothing else")
         used = {operand.letter for operand in self.inputs}
         attributes = {a.name: a for a in self.attributes}
@@ -180,6 +184,8 @@ class Row:
                 if not operand.is_bare or operand.like:
                     raise TableError(f"{what} is an input, so that nothing stands behind its name")
                 continue
+            if operand.is_unnamed:
+                raise TableError(f"{what} is no input, so that & does not fit")
             if operand.is_bare and not operand.like:
                 raise TableError(f"{what} needs a type")
             if operand.letter and operand.letter not in used:
@@ -282,7 +288,7 @@ def operand_text(operand, row):
         source = "kVariable"
     like = index[operand.like] if operand.like else index[operand.name] if is_ref else -1
     flags = [flag for flag, on in (("kOptional", operand.is_optional), ("kList", operand.is_list), ("kValue", operand.is_value),
-                                   ("kRef", is_ref)) if on]
+                                   ("kRef", is_ref), ("kUnnamed", operand.is_unnamed)) if on]
     letter = f"'{operand.letter}'" if operand.letter else "0"
     return (f"{{{quote(operand.name)}, {' | '.join(flags) or '0'}, {letter}, TypeSource::{source}, {place}, {like}, "
             f"{operand.mask:#x}}}")
@@ -334,11 +340,19 @@ def read_reasons():
     return {type: texts[name] for type, name in found}, {type for type, name in found if name == "kCollective"}
 
 
+def types_with_steps():
+    """The types that rows in C++ name."""
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(REASONS.parent.glob("*.cc")) if path != REASONS)
+    return set(re.findall(r'^ +(?:MovesBits\()?(?:As\(|\{)"([A-Z]\w*)",', text, re.M))
+
+
 def page_text(families):
     """What ops_test holds against the tables: each row of rank A or B has steps or a reason."""
     reasons, collectives = read_reasons()
     reasons = {type: reason for type, reason in reasons.items() if type not in collectives}
-    rows = [row for rows in families.values() for row in rows if row.row["rank"] != "C"]
+    everything = [row for rows in families.values() for row in rows]
+    rows = [row for row in everything if row.row["rank"] != "C"]
+    others = sorted(row.type for row in everything if row.row["rank"] == "C" and row.type in types_with_steps())
     with_steps = [row for row in rows if row.type not in reasons]
     lines = ["# Operators of graphs", "",
              "Operators by their type, as graphs and the functions `aclop*` take them; written by `scripts/gen_graph_ops.py` from "
@@ -351,6 +365,7 @@ def page_text(families):
         if types:
             lines.append(f"| {family} | {', '.join(types)} |")
     lines += ["", "Those of the family `collective` are computed in graphs of the engine alone, by `libhccl.so`."]
+    lines += ["", f"{len(others)} of rank C are computed, too: {', '.join(others)}."]
     lines += ["", "| Not computed | It |", "|---|---|"]
     lines += [f"| {row.type} | {reasons[row.type]} |" for row in sorted(rows, key=lambda row: row.type) if row.type in reasons]
     return "\n".join(lines) + "\n"

@@ -22,7 +22,7 @@ STRUCTURES = REPO / "api" / "graph_structures.csv"
 HEADERS = REPO / "include" / "op_proto"
 DEFINITIONS = REPO / "src" / "ge" / "generated"
 KINDS = {"Bool": "Bool", "Int": "Int", "Float": "Float", "String": "String", "Type": "Type", "Ints": "ListInt",
-         "Bools": "ListBool", "Tensor": "Tensor"}
+         "Bools": "ListBool", "Tensor": "Tensor", "Floats": "ListFloat"}
 MARK = re.compile(r"(\w+)(\[\]|\?)?")
 
 
@@ -63,7 +63,7 @@ def render():
         classes = []
         for row in (row for row in rows if row.type not in own):
             classes += class_lines(row.type, row.row["about"], [(o.name, o.is_list) for o in row.inputs],
-                                   [(o.name, o.is_list) for o in row.outputs], [(a.name, a.kind) for a in row.attributes], [])
+                                   [(o.name, o.is_list) for o in row.outputs if not o.is_unnamed], [(a.name, a.kind) for a in row.attributes], [])
         families.append(family)
         files[HEADERS / f"{family}_ops.h"] = header(family, classes)
     classes, definitions = [], []

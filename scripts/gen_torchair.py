@@ -137,7 +137,7 @@ def operators_module():
                     variables[letter.strip()] = 1
                 parts = lambda column: [part.strip() for part in row[column].split(", ") if part.strip()]  # noqa: E731
                 inputs = [operand(text, variables) for text in parts("inputs")]
-                outputs = [operand(text, variables, True) for text in parts("outputs")]
+                outputs = [operand(text, variables, True) for text in parts("outputs") if not text.endswith("&")]
                 for text in parts("attributes"):
                     Attribute(text)
                 rows[row["type"]] = (" ".join(inputs), " ".join(outputs), parts("attributes"))

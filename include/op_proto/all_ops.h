@@ -20,5 +20,6 @@
 #include "op_proto/reduction_ops.h"
 #include "op_proto/routing_ops.h"
 #include "op_proto/structure_ops.h"
+#include "op_proto/training_ops.h"
 
 #endif  // REPRISE_OP_PROTO_ALL_OPS_H_

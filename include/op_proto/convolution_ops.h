@@ -29,6 +29,33 @@ class AdaptiveAvgPool2dGrad : public Operator {
 };
 
 /* Means over windows. */
+class AvgPool : public Operator {
+ public:
+  explicit AvgPool(const char* name) : Operator(name, "AvgPool") {}
+  REPRISE_OP_CONSTRUCTORS(AvgPool)
+  REPRISE_OP_INPUT(AvgPool, x)
+  REPRISE_OP_OUTPUT(AvgPool, y)
+  REPRISE_OP_ATTRIBUTE(AvgPool, ksize, ListInt)
+  REPRISE_OP_ATTRIBUTE(AvgPool, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(AvgPool, padding, String)
+  REPRISE_OP_ATTRIBUTE(AvgPool, data_format, String)
+};
+
+/* Gradient of AvgPool. */
+class AvgPoolGrad : public Operator {
+ public:
+  explicit AvgPoolGrad(const char* name) : Operator(name, "AvgPoolGrad") {}
+  REPRISE_OP_CONSTRUCTORS(AvgPoolGrad)
+  REPRISE_OP_INPUT(AvgPoolGrad, orig_input_shape)
+  REPRISE_OP_INPUT(AvgPoolGrad, input_grad)
+  REPRISE_OP_OUTPUT(AvgPoolGrad, out_grad)
+  REPRISE_OP_ATTRIBUTE(AvgPoolGrad, ksize, ListInt)
+  REPRISE_OP_ATTRIBUTE(AvgPoolGrad, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(AvgPoolGrad, padding, String)
+  REPRISE_OP_ATTRIBUTE(AvgPoolGrad, data_format, String)
+};
+
+/* Means over windows. */
 class AvgPoolV2 : public Operator {
  public:
   explicit AvgPoolV2(const char* name) : Operator(name, "AvgPoolV2") {}
@@ -99,6 +126,22 @@ class Conv2DBackpropFilter : public Operator {
   REPRISE_OP_ATTRIBUTE(Conv2DBackpropFilter, data_format, String)
 };
 
+/* Gradient of Conv2D for the filter. */
+class Conv2DBackpropFilterD : public Operator {
+ public:
+  explicit Conv2DBackpropFilterD(const char* name) : Operator(name, "Conv2DBackpropFilterD") {}
+  REPRISE_OP_CONSTRUCTORS(Conv2DBackpropFilterD)
+  REPRISE_OP_INPUT(Conv2DBackpropFilterD, x)
+  REPRISE_OP_INPUT(Conv2DBackpropFilterD, out_backprop)
+  REPRISE_OP_OUTPUT(Conv2DBackpropFilterD, y)
+  REPRISE_OP_ATTRIBUTE(Conv2DBackpropFilterD, filter_size, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv2DBackpropFilterD, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv2DBackpropFilterD, pads, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv2DBackpropFilterD, dilations, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv2DBackpropFilterD, groups, Int)
+  REPRISE_OP_ATTRIBUTE(Conv2DBackpropFilterD, data_format, String)
+};
+
 /* Gradient of Conv2D for the input. */
 class Conv2DBackpropInput : public Operator {
  public:
@@ -113,6 +156,22 @@ class Conv2DBackpropInput : public Operator {
   REPRISE_OP_ATTRIBUTE(Conv2DBackpropInput, dilations, ListInt)
   REPRISE_OP_ATTRIBUTE(Conv2DBackpropInput, groups, Int)
   REPRISE_OP_ATTRIBUTE(Conv2DBackpropInput, data_format, String)
+};
+
+/* Gradient of Conv2D for the input. */
+class Conv2DBackpropInputD : public Operator {
+ public:
+  explicit Conv2DBackpropInputD(const char* name) : Operator(name, "Conv2DBackpropInputD") {}
+  REPRISE_OP_CONSTRUCTORS(Conv2DBackpropInputD)
+  REPRISE_OP_INPUT(Conv2DBackpropInputD, filter)
+  REPRISE_OP_INPUT(Conv2DBackpropInputD, out_backprop)
+  REPRISE_OP_OUTPUT(Conv2DBackpropInputD, y)
+  REPRISE_OP_ATTRIBUTE(Conv2DBackpropInputD, input_size, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv2DBackpropInputD, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv2DBackpropInputD, pads, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv2DBackpropInputD, dilations, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv2DBackpropInputD, groups, Int)
+  REPRISE_OP_ATTRIBUTE(Conv2DBackpropInputD, data_format, String)
 };
 
 /* Convolution over two dims, a tensor added, an activation; fusions make it. */
@@ -153,6 +212,26 @@ class Conv2DTranspose : public Operator {
   REPRISE_OP_ATTRIBUTE(Conv2DTranspose, data_format, String)
   REPRISE_OP_ATTRIBUTE(Conv2DTranspose, output_padding, ListInt)
   REPRISE_OP_ATTRIBUTE(Conv2DTranspose, offset_x, Int)
+};
+
+/* Transposed convolution over two dims. */
+class Conv2DTransposeD : public Operator {
+ public:
+  explicit Conv2DTransposeD(const char* name) : Operator(name, "Conv2DTransposeD") {}
+  REPRISE_OP_CONSTRUCTORS(Conv2DTransposeD)
+  REPRISE_OP_INPUT(Conv2DTransposeD, x)
+  REPRISE_OP_INPUT(Conv2DTransposeD, filter)
+  REPRISE_OP_INPUT(Conv2DTransposeD, bias)
+  REPRISE_OP_INPUT(Conv2DTransposeD, offset_w)
+  REPRISE_OP_OUTPUT(Conv2DTransposeD, y)
+  REPRISE_OP_ATTRIBUTE(Conv2DTransposeD, input_size, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv2DTransposeD, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv2DTransposeD, pads, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv2DTransposeD, dilations, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv2DTransposeD, groups, Int)
+  REPRISE_OP_ATTRIBUTE(Conv2DTransposeD, data_format, String)
+  REPRISE_OP_ATTRIBUTE(Conv2DTransposeD, output_padding, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv2DTransposeD, offset_x, Int)
 };
 
 /* Convolution over three dims. */
@@ -225,6 +304,24 @@ class Conv3DTranspose : public Operator {
   REPRISE_OP_ATTRIBUTE(Conv3DTranspose, offset_x, Int)
 };
 
+/* Transposed convolution over two dims. */
+class Deconvolution : public Operator {
+ public:
+  explicit Deconvolution(const char* name) : Operator(name, "Deconvolution") {}
+  REPRISE_OP_CONSTRUCTORS(Deconvolution)
+  REPRISE_OP_INPUT(Deconvolution, x)
+  REPRISE_OP_INPUT(Deconvolution, filter)
+  REPRISE_OP_INPUT(Deconvolution, bias)
+  REPRISE_OP_INPUT(Deconvolution, offset_w)
+  REPRISE_OP_OUTPUT(Deconvolution, y)
+  REPRISE_OP_ATTRIBUTE(Deconvolution, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(Deconvolution, pads, ListInt)
+  REPRISE_OP_ATTRIBUTE(Deconvolution, dilations, ListInt)
+  REPRISE_OP_ATTRIBUTE(Deconvolution, groups, Int)
+  REPRISE_OP_ATTRIBUTE(Deconvolution, data_format, String)
+  REPRISE_OP_ATTRIBUTE(Deconvolution, offset_x, Int)
+};
+
 /* Images read beside the places of a window: a rectangle for each place of the result. */
 class DeformableOffsets : public Operator {
  public:
@@ -261,6 +358,83 @@ class DeformableOffsetsGrad : public Operator {
   REPRISE_OP_ATTRIBUTE(DeformableOffsetsGrad, modulated, Bool)
 };
 
+/* Convolution of each channel with filters of its own. */
+class DepthwiseConv2D : public Operator {
+ public:
+  explicit DepthwiseConv2D(const char* name) : Operator(name, "DepthwiseConv2D") {}
+  REPRISE_OP_CONSTRUCTORS(DepthwiseConv2D)
+  REPRISE_OP_INPUT(DepthwiseConv2D, x)
+  REPRISE_OP_INPUT(DepthwiseConv2D, filter)
+  REPRISE_OP_INPUT(DepthwiseConv2D, bias)
+  REPRISE_OP_INPUT(DepthwiseConv2D, offset_w)
+  REPRISE_OP_OUTPUT(DepthwiseConv2D, y)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2D, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2D, dilations, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2D, pads, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2D, data_format, String)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2D, offset_x, Int)
+};
+
+/* Gradient of DepthwiseConv2D for the filter. */
+class DepthwiseConv2DBackpropFilter : public Operator {
+ public:
+  explicit DepthwiseConv2DBackpropFilter(const char* name) : Operator(name, "DepthwiseConv2DBackpropFilter") {}
+  REPRISE_OP_CONSTRUCTORS(DepthwiseConv2DBackpropFilter)
+  REPRISE_OP_INPUT(DepthwiseConv2DBackpropFilter, input)
+  REPRISE_OP_INPUT(DepthwiseConv2DBackpropFilter, filter_size)
+  REPRISE_OP_INPUT(DepthwiseConv2DBackpropFilter, out_backprop)
+  REPRISE_OP_OUTPUT(DepthwiseConv2DBackpropFilter, filter_grad)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropFilter, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropFilter, dilations, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropFilter, pads, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropFilter, data_format, String)
+};
+
+/* Gradient of DepthwiseConv2D for the filter. */
+class DepthwiseConv2DBackpropFilterD : public Operator {
+ public:
+  explicit DepthwiseConv2DBackpropFilterD(const char* name) : Operator(name, "DepthwiseConv2DBackpropFilterD") {}
+  REPRISE_OP_CONSTRUCTORS(DepthwiseConv2DBackpropFilterD)
+  REPRISE_OP_INPUT(DepthwiseConv2DBackpropFilterD, input)
+  REPRISE_OP_INPUT(DepthwiseConv2DBackpropFilterD, out_backprop)
+  REPRISE_OP_OUTPUT(DepthwiseConv2DBackpropFilterD, filter_grad)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropFilterD, filter_size, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropFilterD, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropFilterD, dilations, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropFilterD, pads, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropFilterD, data_format, String)
+};
+
+/* Gradient of DepthwiseConv2D for the input. */
+class DepthwiseConv2DBackpropInput : public Operator {
+ public:
+  explicit DepthwiseConv2DBackpropInput(const char* name) : Operator(name, "DepthwiseConv2DBackpropInput") {}
+  REPRISE_OP_CONSTRUCTORS(DepthwiseConv2DBackpropInput)
+  REPRISE_OP_INPUT(DepthwiseConv2DBackpropInput, input_size)
+  REPRISE_OP_INPUT(DepthwiseConv2DBackpropInput, filter)
+  REPRISE_OP_INPUT(DepthwiseConv2DBackpropInput, out_backprop)
+  REPRISE_OP_OUTPUT(DepthwiseConv2DBackpropInput, input_grad)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropInput, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropInput, dilations, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropInput, pads, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropInput, data_format, String)
+};
+
+/* Gradient of DepthwiseConv2D for the input. */
+class DepthwiseConv2DBackpropInputD : public Operator {
+ public:
+  explicit DepthwiseConv2DBackpropInputD(const char* name) : Operator(name, "DepthwiseConv2DBackpropInputD") {}
+  REPRISE_OP_CONSTRUCTORS(DepthwiseConv2DBackpropInputD)
+  REPRISE_OP_INPUT(DepthwiseConv2DBackpropInputD, filter)
+  REPRISE_OP_INPUT(DepthwiseConv2DBackpropInputD, out_backprop)
+  REPRISE_OP_OUTPUT(DepthwiseConv2DBackpropInputD, input_grad)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropInputD, input_size, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropInputD, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropInputD, dilations, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropInputD, pads, ListInt)
+  REPRISE_OP_ATTRIBUTE(DepthwiseConv2DBackpropInputD, data_format, String)
+};
+
 /* Causal convolution of sequences with kept states. */
 class FusedCausalConv1d : public Operator {
  public:
@@ -287,6 +461,15 @@ class FusedCausalConv1d : public Operator {
   REPRISE_OP_ATTRIBUTE(FusedCausalConv1d, residual_connection, Int)
   REPRISE_OP_ATTRIBUTE(FusedCausalConv1d, block_size, Int)
   REPRISE_OP_ATTRIBUTE(FusedCausalConv1d, conv_mode, Int)
+};
+
+/* Mean of each channel. */
+class GlobalAveragePool : public Operator {
+ public:
+  explicit GlobalAveragePool(const char* name) : Operator(name, "GlobalAveragePool") {}
+  REPRISE_OP_CONSTRUCTORS(GlobalAveragePool)
+  REPRISE_OP_INPUT(GlobalAveragePool, x)
+  REPRISE_OP_OUTPUT(GlobalAveragePool, y)
 };
 
 /* Elements of pictures at places of a grid. */
@@ -370,6 +553,19 @@ class MaskedCausalConv1d : public Operator {
   REPRISE_OP_OUTPUT(MaskedCausalConv1d, output)
 };
 
+/* Largest elements of windows. */
+class MaxPool : public Operator {
+ public:
+  explicit MaxPool(const char* name) : Operator(name, "MaxPool") {}
+  REPRISE_OP_CONSTRUCTORS(MaxPool)
+  REPRISE_OP_INPUT(MaxPool, x)
+  REPRISE_OP_OUTPUT(MaxPool, y)
+  REPRISE_OP_ATTRIBUTE(MaxPool, ksize, ListInt)
+  REPRISE_OP_ATTRIBUTE(MaxPool, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(MaxPool, padding, String)
+  REPRISE_OP_ATTRIBUTE(MaxPool, data_format, String)
+};
+
 /* Largest elements of windows over three dims, and their places. */
 class MaxPool3DWithArgmaxV2 : public Operator {
  public:
@@ -385,6 +581,21 @@ class MaxPool3DWithArgmaxV2 : public Operator {
   REPRISE_OP_ATTRIBUTE(MaxPool3DWithArgmaxV2, ceil_mode, Bool)
   REPRISE_OP_ATTRIBUTE(MaxPool3DWithArgmaxV2, data_format, String)
   REPRISE_OP_ATTRIBUTE(MaxPool3DWithArgmaxV2, dtype, Int)
+};
+
+/* Gradient of MaxPool. */
+class MaxPoolGrad : public Operator {
+ public:
+  explicit MaxPoolGrad(const char* name) : Operator(name, "MaxPoolGrad") {}
+  REPRISE_OP_CONSTRUCTORS(MaxPoolGrad)
+  REPRISE_OP_INPUT(MaxPoolGrad, x1)
+  REPRISE_OP_INPUT(MaxPoolGrad, x2)
+  REPRISE_OP_INPUT(MaxPoolGrad, grad)
+  REPRISE_OP_OUTPUT(MaxPoolGrad, y)
+  REPRISE_OP_ATTRIBUTE(MaxPoolGrad, ksize, ListInt)
+  REPRISE_OP_ATTRIBUTE(MaxPoolGrad, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(MaxPoolGrad, padding, String)
+  REPRISE_OP_ATTRIBUTE(MaxPoolGrad, data_format, String)
 };
 
 /* Gradient of MaxPoolWithArgmaxV1. */
@@ -422,6 +633,40 @@ class MaxPoolGradWithArgmaxV3 : public Operator {
   REPRISE_OP_ATTRIBUTE(MaxPoolGradWithArgmaxV3, data_format, String)
 };
 
+/* Largest elements of windows. */
+class MaxPoolV3 : public Operator {
+ public:
+  explicit MaxPoolV3(const char* name) : Operator(name, "MaxPoolV3") {}
+  REPRISE_OP_CONSTRUCTORS(MaxPoolV3)
+  REPRISE_OP_INPUT(MaxPoolV3, x)
+  REPRISE_OP_OUTPUT(MaxPoolV3, y)
+  REPRISE_OP_ATTRIBUTE(MaxPoolV3, ksize, ListInt)
+  REPRISE_OP_ATTRIBUTE(MaxPoolV3, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(MaxPoolV3, padding_mode, String)
+  REPRISE_OP_ATTRIBUTE(MaxPoolV3, pads, ListInt)
+  REPRISE_OP_ATTRIBUTE(MaxPoolV3, data_format, String)
+  REPRISE_OP_ATTRIBUTE(MaxPoolV3, global_pooling, Bool)
+  REPRISE_OP_ATTRIBUTE(MaxPoolV3, ceil_mode, Bool)
+};
+
+/* Gradient of MaxPoolV3. */
+class MaxPoolV3Grad : public Operator {
+ public:
+  explicit MaxPoolV3Grad(const char* name) : Operator(name, "MaxPoolV3Grad") {}
+  REPRISE_OP_CONSTRUCTORS(MaxPoolV3Grad)
+  REPRISE_OP_INPUT(MaxPoolV3Grad, orig_input)
+  REPRISE_OP_INPUT(MaxPoolV3Grad, orig_output)
+  REPRISE_OP_INPUT(MaxPoolV3Grad, grad)
+  REPRISE_OP_OUTPUT(MaxPoolV3Grad, out_grad)
+  REPRISE_OP_ATTRIBUTE(MaxPoolV3Grad, ksize, ListInt)
+  REPRISE_OP_ATTRIBUTE(MaxPoolV3Grad, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(MaxPoolV3Grad, padding_mode, String)
+  REPRISE_OP_ATTRIBUTE(MaxPoolV3Grad, pads, ListInt)
+  REPRISE_OP_ATTRIBUTE(MaxPoolV3Grad, data_format, String)
+  REPRISE_OP_ATTRIBUTE(MaxPoolV3Grad, global_pooling, Bool)
+  REPRISE_OP_ATTRIBUTE(MaxPoolV3Grad, ceil_mode, Bool)
+};
+
 /* Largest elements of windows, and a mask of their places. */
 class MaxPoolWithArgmaxV1 : public Operator {
  public:
@@ -455,6 +700,23 @@ class MaxPoolWithArgmaxV3 : public Operator {
   REPRISE_OP_ATTRIBUTE(MaxPoolWithArgmaxV3, data_format, String)
 };
 
+/* Largest elements or means of windows. */
+class Pooling : public Operator {
+ public:
+  explicit Pooling(const char* name) : Operator(name, "Pooling") {}
+  REPRISE_OP_CONSTRUCTORS(Pooling)
+  REPRISE_OP_INPUT(Pooling, x)
+  REPRISE_OP_OUTPUT(Pooling, y)
+  REPRISE_OP_ATTRIBUTE(Pooling, mode, Int)
+  REPRISE_OP_ATTRIBUTE(Pooling, global_pooling, Bool)
+  REPRISE_OP_ATTRIBUTE(Pooling, window, ListInt)
+  REPRISE_OP_ATTRIBUTE(Pooling, stride, ListInt)
+  REPRISE_OP_ATTRIBUTE(Pooling, pad, ListInt)
+  REPRISE_OP_ATTRIBUTE(Pooling, dilation, ListInt)
+  REPRISE_OP_ATTRIBUTE(Pooling, ceil_mode, Int)
+  REPRISE_OP_ATTRIBUTE(Pooling, data_format, String)
+};
+
 /* Convolution of quantised tensors. */
 class QuantConv2D : public Operator {
  public:
@@ -476,6 +738,31 @@ class QuantConv2D : public Operator {
   REPRISE_OP_ATTRIBUTE(QuantConv2D, round_mode, String)
 };
 
+/* Elements of a picture, interpolated. */
+class ResizeBilinearV2 : public Operator {
+ public:
+  explicit ResizeBilinearV2(const char* name) : Operator(name, "ResizeBilinearV2") {}
+  REPRISE_OP_CONSTRUCTORS(ResizeBilinearV2)
+  REPRISE_OP_INPUT(ResizeBilinearV2, x)
+  REPRISE_OP_INPUT(ResizeBilinearV2, size)
+  REPRISE_OP_OUTPUT(ResizeBilinearV2, y)
+  REPRISE_OP_ATTRIBUTE(ResizeBilinearV2, align_corners, Bool)
+  REPRISE_OP_ATTRIBUTE(ResizeBilinearV2, half_pixel_centers, Bool)
+  REPRISE_OP_ATTRIBUTE(ResizeBilinearV2, dtype, Type)
+};
+
+/* Elements of a picture, interpolated. */
+class ResizeBilinearV2D : public Operator {
+ public:
+  explicit ResizeBilinearV2D(const char* name) : Operator(name, "ResizeBilinearV2D") {}
+  REPRISE_OP_CONSTRUCTORS(ResizeBilinearV2D)
+  REPRISE_OP_INPUT(ResizeBilinearV2D, x)
+  REPRISE_OP_OUTPUT(ResizeBilinearV2D, y)
+  REPRISE_OP_ATTRIBUTE(ResizeBilinearV2D, align_corners, Bool)
+  REPRISE_OP_ATTRIBUTE(ResizeBilinearV2D, half_pixel_centers, Bool)
+  REPRISE_OP_ATTRIBUTE(ResizeBilinearV2D, size, ListInt)
+};
+
 /* Nearest elements of a picture. */
 class ResizeNearestNeighborV2 : public Operator {
  public:
@@ -488,6 +775,18 @@ class ResizeNearestNeighborV2 : public Operator {
   REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2, half_pixel_centers, Bool)
 };
 
+/* Nearest elements of a picture. */
+class ResizeNearestNeighborV2D : public Operator {
+ public:
+  explicit ResizeNearestNeighborV2D(const char* name) : Operator(name, "ResizeNearestNeighborV2D") {}
+  REPRISE_OP_CONSTRUCTORS(ResizeNearestNeighborV2D)
+  REPRISE_OP_INPUT(ResizeNearestNeighborV2D, x)
+  REPRISE_OP_OUTPUT(ResizeNearestNeighborV2D, y)
+  REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2D, size, ListInt)
+  REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2D, align_corners, Bool)
+  REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2D, half_pixel_centers, Bool)
+};
+
 /* Gradient of ResizeNearestNeighborV2. */
 class ResizeNearestNeighborV2Grad : public Operator {
  public:
@@ -498,6 +797,30 @@ class ResizeNearestNeighborV2Grad : public Operator {
   REPRISE_OP_OUTPUT(ResizeNearestNeighborV2Grad, y)
   REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2Grad, align_corners, Bool)
   REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2Grad, half_pixel_centers, Bool)
+};
+
+/* Gradient of ResizeNearestNeighborV2D. */
+class ResizeNearestNeighborV2GradD : public Operator {
+ public:
+  explicit ResizeNearestNeighborV2GradD(const char* name) : Operator(name, "ResizeNearestNeighborV2GradD") {}
+  REPRISE_OP_CONSTRUCTORS(ResizeNearestNeighborV2GradD)
+  REPRISE_OP_INPUT(ResizeNearestNeighborV2GradD, grads)
+  REPRISE_OP_OUTPUT(ResizeNearestNeighborV2GradD, y)
+  REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2GradD, size, ListInt)
+  REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2GradD, align_corners, Bool)
+  REPRISE_OP_ATTRIBUTE(ResizeNearestNeighborV2GradD, half_pixel_centers, Bool)
+};
+
+/* Elements of a picture, repeated and scaled. */
+class Upsample : public Operator {
+ public:
+  explicit Upsample(const char* name) : Operator(name, "Upsample") {}
+  REPRISE_OP_CONSTRUCTORS(Upsample)
+  REPRISE_OP_INPUT(Upsample, x)
+  REPRISE_OP_OUTPUT(Upsample, y)
+  REPRISE_OP_ATTRIBUTE(Upsample, scale, Float)
+  REPRISE_OP_ATTRIBUTE(Upsample, stride_h, Int)
+  REPRISE_OP_ATTRIBUTE(Upsample, stride_w, Int)
 };
 
 }  // namespace op

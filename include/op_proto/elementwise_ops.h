@@ -17,6 +17,16 @@ class Abs : public Operator {
   REPRISE_OP_OUTPUT(Abs, y)
 };
 
+/* Sum of tensors of one shape. */
+class AccumulateNV2 : public Operator {
+ public:
+  explicit AccumulateNV2(const char* name) : Operator(name, "AccumulateNV2") {}
+  REPRISE_OP_CONSTRUCTORS(AccumulateNV2)
+  REPRISE_OP_DYNAMIC_INPUT(AccumulateNV2, x)
+  REPRISE_OP_OUTPUT(AccumulateNV2, y)
+  REPRISE_OP_ATTRIBUTE(AccumulateNV2, N, Int)
+};
+
 /* Inverse cosine. */
 class Acos : public Operator {
  public:
@@ -167,6 +177,19 @@ class AxpyV2 : public Operator {
   REPRISE_OP_OUTPUT(AxpyV2, y)
 };
 
+/* Numbers of some dims added. */
+class Bias : public Operator {
+ public:
+  explicit Bias(const char* name) : Operator(name, "Bias") {}
+  REPRISE_OP_CONSTRUCTORS(Bias)
+  REPRISE_OP_INPUT(Bias, x)
+  REPRISE_OP_INPUT(Bias, bias)
+  REPRISE_OP_OUTPUT(Bias, y)
+  REPRISE_OP_ATTRIBUTE(Bias, axis, Int)
+  REPRISE_OP_ATTRIBUTE(Bias, num_axes, Int)
+  REPRISE_OP_ATTRIBUTE(Bias, bias_from_blob, Bool)
+};
+
 /* One number added to each channel. */
 class BiasAdd : public Operator {
  public:
@@ -176,6 +199,16 @@ class BiasAdd : public Operator {
   REPRISE_OP_INPUT(BiasAdd, bias)
   REPRISE_OP_OUTPUT(BiasAdd, y)
   REPRISE_OP_ATTRIBUTE(BiasAdd, data_format, String)
+};
+
+/* Sums of each channel: the gradient of BiasAdd. */
+class BiasAddGrad : public Operator {
+ public:
+  explicit BiasAddGrad(const char* name) : Operator(name, "BiasAddGrad") {}
+  REPRISE_OP_CONSTRUCTORS(BiasAddGrad)
+  REPRISE_OP_INPUT(BiasAddGrad, x)
+  REPRISE_OP_OUTPUT(BiasAddGrad, y)
+  REPRISE_OP_ATTRIBUTE(BiasAddGrad, data_format, String)
 };
 
 /* Bitwise and. */
@@ -297,6 +330,18 @@ class DivNoNan : public Operator {
   REPRISE_OP_INPUT(DivNoNan, x1)
   REPRISE_OP_INPUT(DivNoNan, x2)
   REPRISE_OP_OUTPUT(DivNoNan, y)
+};
+
+/* Products, sums with factors or largest elements of tensors of one shape. */
+class Eltwise : public Operator {
+ public:
+  explicit Eltwise(const char* name) : Operator(name, "Eltwise") {}
+  REPRISE_OP_CONSTRUCTORS(Eltwise)
+  REPRISE_OP_DYNAMIC_INPUT(Eltwise, x)
+  REPRISE_OP_OUTPUT(Eltwise, y)
+  REPRISE_OP_ATTRIBUTE(Eltwise, N, Int)
+  REPRISE_OP_ATTRIBUTE(Eltwise, mode, Int)
+  REPRISE_OP_ATTRIBUTE(Eltwise, coeff, ListFloat)
 };
 
 /* Whether elements are equal. */
@@ -824,6 +869,20 @@ class RsqrtGrad : public Operator {
   REPRISE_OP_INPUT(RsqrtGrad, y)
   REPRISE_OP_INPUT(RsqrtGrad, dy)
   REPRISE_OP_OUTPUT(RsqrtGrad, z)
+};
+
+/* Numbers of some dims multiplied and added. */
+class Scale : public Operator {
+ public:
+  explicit Scale(const char* name) : Operator(name, "Scale") {}
+  REPRISE_OP_CONSTRUCTORS(Scale)
+  REPRISE_OP_INPUT(Scale, x)
+  REPRISE_OP_INPUT(Scale, scale)
+  REPRISE_OP_INPUT(Scale, bias)
+  REPRISE_OP_OUTPUT(Scale, y)
+  REPRISE_OP_ATTRIBUTE(Scale, axis, Int)
+  REPRISE_OP_ATTRIBUTE(Scale, num_axes, Int)
+  REPRISE_OP_ATTRIBUTE(Scale, scale_from_blob, Bool)
 };
 
 /* x1 where condition is true, else x2. */

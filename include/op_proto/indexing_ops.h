@@ -331,6 +331,72 @@ class TensorScatterUpdate : public Operator {
   REPRISE_OP_OUTPUT(TensorScatterUpdate, y)
 };
 
+/* Largest slices of each segment. */
+class UnsortedSegmentMax : public Operator {
+ public:
+  explicit UnsortedSegmentMax(const char* name) : Operator(name, "UnsortedSegmentMax") {}
+  REPRISE_OP_CONSTRUCTORS(UnsortedSegmentMax)
+  REPRISE_OP_INPUT(UnsortedSegmentMax, x)
+  REPRISE_OP_INPUT(UnsortedSegmentMax, segment_ids)
+  REPRISE_OP_INPUT(UnsortedSegmentMax, num_segments)
+  REPRISE_OP_OUTPUT(UnsortedSegmentMax, y)
+};
+
+/* Largest slices of each segment. */
+class UnsortedSegmentMaxD : public Operator {
+ public:
+  explicit UnsortedSegmentMaxD(const char* name) : Operator(name, "UnsortedSegmentMaxD") {}
+  REPRISE_OP_CONSTRUCTORS(UnsortedSegmentMaxD)
+  REPRISE_OP_INPUT(UnsortedSegmentMaxD, x)
+  REPRISE_OP_INPUT(UnsortedSegmentMaxD, segment_ids)
+  REPRISE_OP_OUTPUT(UnsortedSegmentMaxD, y)
+  REPRISE_OP_ATTRIBUTE(UnsortedSegmentMaxD, num_segments, Int)
+};
+
+/* Least slices of each segment. */
+class UnsortedSegmentMin : public Operator {
+ public:
+  explicit UnsortedSegmentMin(const char* name) : Operator(name, "UnsortedSegmentMin") {}
+  REPRISE_OP_CONSTRUCTORS(UnsortedSegmentMin)
+  REPRISE_OP_INPUT(UnsortedSegmentMin, x)
+  REPRISE_OP_INPUT(UnsortedSegmentMin, segment_ids)
+  REPRISE_OP_INPUT(UnsortedSegmentMin, num_segments)
+  REPRISE_OP_OUTPUT(UnsortedSegmentMin, y)
+};
+
+/* Least slices of each segment. */
+class UnsortedSegmentMinD : public Operator {
+ public:
+  explicit UnsortedSegmentMinD(const char* name) : Operator(name, "UnsortedSegmentMinD") {}
+  REPRISE_OP_CONSTRUCTORS(UnsortedSegmentMinD)
+  REPRISE_OP_INPUT(UnsortedSegmentMinD, x)
+  REPRISE_OP_INPUT(UnsortedSegmentMinD, segment_ids)
+  REPRISE_OP_OUTPUT(UnsortedSegmentMinD, y)
+  REPRISE_OP_ATTRIBUTE(UnsortedSegmentMinD, num_segments, Int)
+};
+
+/* Products of the slices of each segment. */
+class UnsortedSegmentProd : public Operator {
+ public:
+  explicit UnsortedSegmentProd(const char* name) : Operator(name, "UnsortedSegmentProd") {}
+  REPRISE_OP_CONSTRUCTORS(UnsortedSegmentProd)
+  REPRISE_OP_INPUT(UnsortedSegmentProd, x)
+  REPRISE_OP_INPUT(UnsortedSegmentProd, segment_ids)
+  REPRISE_OP_INPUT(UnsortedSegmentProd, num_segments)
+  REPRISE_OP_OUTPUT(UnsortedSegmentProd, y)
+};
+
+/* Products of the slices of each segment. */
+class UnsortedSegmentProdD : public Operator {
+ public:
+  explicit UnsortedSegmentProdD(const char* name) : Operator(name, "UnsortedSegmentProdD") {}
+  REPRISE_OP_CONSTRUCTORS(UnsortedSegmentProdD)
+  REPRISE_OP_INPUT(UnsortedSegmentProdD, x)
+  REPRISE_OP_INPUT(UnsortedSegmentProdD, segment_ids)
+  REPRISE_OP_OUTPUT(UnsortedSegmentProdD, y)
+  REPRISE_OP_ATTRIBUTE(UnsortedSegmentProdD, num_segments, Int)
+};
+
 /* Sums of the slices of each segment. */
 class UnsortedSegmentSum : public Operator {
  public:
@@ -341,6 +407,17 @@ class UnsortedSegmentSum : public Operator {
   REPRISE_OP_INPUT(UnsortedSegmentSum, num_segments)
   REPRISE_OP_OUTPUT(UnsortedSegmentSum, y)
   REPRISE_OP_ATTRIBUTE(UnsortedSegmentSum, is_preprocessed, Bool)
+};
+
+/* Sums of the slices of each segment. */
+class UnsortedSegmentSumD : public Operator {
+ public:
+  explicit UnsortedSegmentSumD(const char* name) : Operator(name, "UnsortedSegmentSumD") {}
+  REPRISE_OP_CONSTRUCTORS(UnsortedSegmentSumD)
+  REPRISE_OP_INPUT(UnsortedSegmentSumD, x)
+  REPRISE_OP_INPUT(UnsortedSegmentSumD, segment_ids)
+  REPRISE_OP_OUTPUT(UnsortedSegmentSumD, y)
+  REPRISE_OP_ATTRIBUTE(UnsortedSegmentSumD, num_segments, Int)
 };
 
 }  // namespace op

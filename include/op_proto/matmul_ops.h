@@ -52,6 +52,15 @@ class BatchMatMulV2 : public Operator {
   REPRISE_OP_ATTRIBUTE(BatchMatMulV2, offset_x, Int)
 };
 
+/* Lower factors of positive definite matrices. */
+class Cholesky : public Operator {
+ public:
+  explicit Cholesky(const char* name) : Operator(name, "Cholesky") {}
+  REPRISE_OP_CONSTRUCTORS(Cholesky)
+  REPRISE_OP_INPUT(Cholesky, x)
+  REPRISE_OP_OUTPUT(Cholesky, y)
+};
+
 /* Two matrix products with an activation between. */
 class FFN : public Operator {
  public:
@@ -76,6 +85,22 @@ class FFN : public Operator {
   REPRISE_OP_ATTRIBUTE(FFN, inner_precise, Int)
   REPRISE_OP_ATTRIBUTE(FFN, output_dtype, Int)
   REPRISE_OP_ATTRIBUTE(FFN, tokens_index_flag, Bool)
+};
+
+/* Product with a matrix of weights. */
+class FullyConnection : public Operator {
+ public:
+  explicit FullyConnection(const char* name) : Operator(name, "FullyConnection") {}
+  REPRISE_OP_CONSTRUCTORS(FullyConnection)
+  REPRISE_OP_INPUT(FullyConnection, x)
+  REPRISE_OP_INPUT(FullyConnection, w)
+  REPRISE_OP_INPUT(FullyConnection, b)
+  REPRISE_OP_INPUT(FullyConnection, offset_w)
+  REPRISE_OP_OUTPUT(FullyConnection, y)
+  REPRISE_OP_ATTRIBUTE(FullyConnection, num_output, Int)
+  REPRISE_OP_ATTRIBUTE(FullyConnection, transpose, Bool)
+  REPRISE_OP_ATTRIBUTE(FullyConnection, axis, Int)
+  REPRISE_OP_ATTRIBUTE(FullyConnection, offset_x, Int)
 };
 
 /* Product of matrices with an operator behind it. */
@@ -169,6 +194,16 @@ class GroupedMatmulSwigluQuantV2 : public Operator {
   REPRISE_OP_ATTRIBUTE(GroupedMatmulSwigluQuantV2, tuning_config, ListInt)
 };
 
+/* Signs of determinants and logarithms of their magnitudes. */
+class LogMatrixDeterminant : public Operator {
+ public:
+  explicit LogMatrixDeterminant(const char* name) : Operator(name, "LogMatrixDeterminant") {}
+  REPRISE_OP_CONSTRUCTORS(LogMatrixDeterminant)
+  REPRISE_OP_INPUT(LogMatrixDeterminant, x)
+  REPRISE_OP_OUTPUT(LogMatrixDeterminant, sign)
+  REPRISE_OP_OUTPUT(LogMatrixDeterminant, y)
+};
+
 /* Product of two matrices. */
 class MatMul : public Operator {
  public:
@@ -195,6 +230,27 @@ class MatMulV2 : public Operator {
   REPRISE_OP_ATTRIBUTE(MatMulV2, transpose_x1, Bool)
   REPRISE_OP_ATTRIBUTE(MatMulV2, transpose_x2, Bool)
   REPRISE_OP_ATTRIBUTE(MatMulV2, offset_x, Int)
+};
+
+/* Inverses of square matrices. */
+class MatrixInverse : public Operator {
+ public:
+  explicit MatrixInverse(const char* name) : Operator(name, "MatrixInverse") {}
+  REPRISE_OP_CONSTRUCTORS(MatrixInverse)
+  REPRISE_OP_INPUT(MatrixInverse, x)
+  REPRISE_OP_OUTPUT(MatrixInverse, y)
+  REPRISE_OP_ATTRIBUTE(MatrixInverse, adjoint, Bool)
+};
+
+/* Orthonormal and triangular factors of matrices. */
+class Qr : public Operator {
+ public:
+  explicit Qr(const char* name) : Operator(name, "Qr") {}
+  REPRISE_OP_CONSTRUCTORS(Qr)
+  REPRISE_OP_INPUT(Qr, x)
+  REPRISE_OP_OUTPUT(Qr, q)
+  REPRISE_OP_OUTPUT(Qr, r)
+  REPRISE_OP_ATTRIBUTE(Qr, full_matrices, Bool)
 };
 
 /* Product of quantised matrices added to y. */

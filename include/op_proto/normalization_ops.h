@@ -77,6 +77,40 @@ class BNInferGrad : public Operator {
   REPRISE_OP_ATTRIBUTE(BNInferGrad, epsilon, Float)
 };
 
+/* Batch norm by given sums and their number. */
+class BNInference : public Operator {
+ public:
+  explicit BNInference(const char* name) : Operator(name, "BNInference") {}
+  REPRISE_OP_CONSTRUCTORS(BNInference)
+  REPRISE_OP_INPUT(BNInference, x)
+  REPRISE_OP_INPUT(BNInference, mean)
+  REPRISE_OP_INPUT(BNInference, variance)
+  REPRISE_OP_INPUT(BNInference, momentum)
+  REPRISE_OP_INPUT(BNInference, scale)
+  REPRISE_OP_INPUT(BNInference, offset)
+  REPRISE_OP_OUTPUT(BNInference, y)
+  REPRISE_OP_ATTRIBUTE(BNInference, epsilon, Float)
+  REPRISE_OP_ATTRIBUTE(BNInference, use_global_stats, Bool)
+  REPRISE_OP_ATTRIBUTE(BNInference, mode, Int)
+};
+
+/* Batch norm by given statistics. */
+class BNInferenceD : public Operator {
+ public:
+  explicit BNInferenceD(const char* name) : Operator(name, "BNInferenceD") {}
+  REPRISE_OP_CONSTRUCTORS(BNInferenceD)
+  REPRISE_OP_INPUT(BNInferenceD, x)
+  REPRISE_OP_INPUT(BNInferenceD, mean)
+  REPRISE_OP_INPUT(BNInferenceD, variance)
+  REPRISE_OP_INPUT(BNInferenceD, scale)
+  REPRISE_OP_INPUT(BNInferenceD, b)
+  REPRISE_OP_OUTPUT(BNInferenceD, y)
+  REPRISE_OP_ATTRIBUTE(BNInferenceD, momentum, Float)
+  REPRISE_OP_ATTRIBUTE(BNInferenceD, epsilon, Float)
+  REPRISE_OP_ATTRIBUTE(BNInferenceD, use_global_stats, Bool)
+  REPRISE_OP_ATTRIBUTE(BNInferenceD, mode, Int)
+};
+
 /* Gradient of a batch norm for its input. */
 class BNTrainingReduceGrad : public Operator {
  public:
@@ -105,6 +139,48 @@ class BNTrainingUpdateGrad : public Operator {
   REPRISE_OP_OUTPUT(BNTrainingUpdateGrad, diff_scale)
   REPRISE_OP_OUTPUT(BNTrainingUpdateGrad, diff_offset)
   REPRISE_OP_ATTRIBUTE(BNTrainingUpdateGrad, epsilon, Float)
+};
+
+/* Batch norm with the statistics that it used. */
+class BatchNorm : public Operator {
+ public:
+  explicit BatchNorm(const char* name) : Operator(name, "BatchNorm") {}
+  REPRISE_OP_CONSTRUCTORS(BatchNorm)
+  REPRISE_OP_INPUT(BatchNorm, x)
+  REPRISE_OP_INPUT(BatchNorm, scale)
+  REPRISE_OP_INPUT(BatchNorm, offset)
+  REPRISE_OP_INPUT(BatchNorm, mean)
+  REPRISE_OP_INPUT(BatchNorm, variance)
+  REPRISE_OP_OUTPUT(BatchNorm, y)
+  REPRISE_OP_OUTPUT(BatchNorm, batch_mean)
+  REPRISE_OP_OUTPUT(BatchNorm, batch_variance)
+  REPRISE_OP_OUTPUT(BatchNorm, reserve_space_1)
+  REPRISE_OP_OUTPUT(BatchNorm, reserve_space_2)
+  REPRISE_OP_OUTPUT(BatchNorm, reserve_space_3)
+  REPRISE_OP_ATTRIBUTE(BatchNorm, epsilon, Float)
+  REPRISE_OP_ATTRIBUTE(BatchNorm, data_format, String)
+  REPRISE_OP_ATTRIBUTE(BatchNorm, is_training, Bool)
+};
+
+/* Gradients of BatchNorm. */
+class BatchNormGrad : public Operator {
+ public:
+  explicit BatchNormGrad(const char* name) : Operator(name, "BatchNormGrad") {}
+  REPRISE_OP_CONSTRUCTORS(BatchNormGrad)
+  REPRISE_OP_INPUT(BatchNormGrad, y_backprop)
+  REPRISE_OP_INPUT(BatchNormGrad, x)
+  REPRISE_OP_INPUT(BatchNormGrad, scale)
+  REPRISE_OP_INPUT(BatchNormGrad, reserve_space_1)
+  REPRISE_OP_INPUT(BatchNormGrad, reserve_space_2)
+  REPRISE_OP_INPUT(BatchNormGrad, reserve_space_3)
+  REPRISE_OP_OUTPUT(BatchNormGrad, x_backprop)
+  REPRISE_OP_OUTPUT(BatchNormGrad, scale_backprop)
+  REPRISE_OP_OUTPUT(BatchNormGrad, offset_backprop)
+  REPRISE_OP_OUTPUT(BatchNormGrad, reserve_space_4)
+  REPRISE_OP_OUTPUT(BatchNormGrad, reserve_space_5)
+  REPRISE_OP_ATTRIBUTE(BatchNormGrad, epsilon, Float)
+  REPRISE_OP_ATTRIBUTE(BatchNormGrad, data_format, String)
+  REPRISE_OP_ATTRIBUTE(BatchNormGrad, is_training, Bool)
 };
 
 /* Gradients of BatchNormV3. */
@@ -215,6 +291,77 @@ class GroupNormV2 : public Operator {
   REPRISE_OP_ATTRIBUTE(GroupNormV2, is_training, Bool)
 };
 
+/* Norm of each channel of each element of the batch. */
+class InstanceNorm : public Operator {
+ public:
+  explicit InstanceNorm(const char* name) : Operator(name, "InstanceNorm") {}
+  REPRISE_OP_CONSTRUCTORS(InstanceNorm)
+  REPRISE_OP_INPUT(InstanceNorm, x)
+  REPRISE_OP_INPUT(InstanceNorm, gamma)
+  REPRISE_OP_INPUT(InstanceNorm, beta)
+  REPRISE_OP_OUTPUT(InstanceNorm, y)
+  REPRISE_OP_OUTPUT(InstanceNorm, mean)
+  REPRISE_OP_OUTPUT(InstanceNorm, variance)
+  REPRISE_OP_ATTRIBUTE(InstanceNorm, data_format, String)
+  REPRISE_OP_ATTRIBUTE(InstanceNorm, epsilon, Float)
+};
+
+/* Elements over the root of the sum of their squares. */
+class L2Normalize : public Operator {
+ public:
+  explicit L2Normalize(const char* name) : Operator(name, "L2Normalize") {}
+  REPRISE_OP_CONSTRUCTORS(L2Normalize)
+  REPRISE_OP_INPUT(L2Normalize, x)
+  REPRISE_OP_OUTPUT(L2Normalize, y)
+  REPRISE_OP_ATTRIBUTE(L2Normalize, axis, ListInt)
+  REPRISE_OP_ATTRIBUTE(L2Normalize, eps, Float)
+};
+
+/* Norm by the squares of the channels around each one. */
+class LRN : public Operator {
+ public:
+  explicit LRN(const char* name) : Operator(name, "LRN") {}
+  REPRISE_OP_CONSTRUCTORS(LRN)
+  REPRISE_OP_INPUT(LRN, x)
+  REPRISE_OP_OUTPUT(LRN, y)
+  REPRISE_OP_ATTRIBUTE(LRN, depth_radius, Int)
+  REPRISE_OP_ATTRIBUTE(LRN, bias, Float)
+  REPRISE_OP_ATTRIBUTE(LRN, alpha, Float)
+  REPRISE_OP_ATTRIBUTE(LRN, beta, Float)
+  REPRISE_OP_ATTRIBUTE(LRN, norm_region, String)
+};
+
+/* Norm over the dims from an axis on. */
+class LayerNorm : public Operator {
+ public:
+  explicit LayerNorm(const char* name) : Operator(name, "LayerNorm") {}
+  REPRISE_OP_CONSTRUCTORS(LayerNorm)
+  REPRISE_OP_INPUT(LayerNorm, x)
+  REPRISE_OP_INPUT(LayerNorm, gamma)
+  REPRISE_OP_INPUT(LayerNorm, beta)
+  REPRISE_OP_OUTPUT(LayerNorm, y)
+  REPRISE_OP_OUTPUT(LayerNorm, mean)
+  REPRISE_OP_OUTPUT(LayerNorm, variance)
+  REPRISE_OP_ATTRIBUTE(LayerNorm, begin_norm_axis, Int)
+  REPRISE_OP_ATTRIBUTE(LayerNorm, begin_params_axis, Int)
+  REPRISE_OP_ATTRIBUTE(LayerNorm, epsilon, Float)
+};
+
+/* Gradients of LayerNorm. */
+class LayerNormGrad : public Operator {
+ public:
+  explicit LayerNormGrad(const char* name) : Operator(name, "LayerNormGrad") {}
+  REPRISE_OP_CONSTRUCTORS(LayerNormGrad)
+  REPRISE_OP_INPUT(LayerNormGrad, dy)
+  REPRISE_OP_INPUT(LayerNormGrad, x)
+  REPRISE_OP_INPUT(LayerNormGrad, variance)
+  REPRISE_OP_INPUT(LayerNormGrad, mean)
+  REPRISE_OP_INPUT(LayerNormGrad, gamma)
+  REPRISE_OP_OUTPUT(LayerNormGrad, pd_x)
+  REPRISE_OP_OUTPUT(LayerNormGrad, pd_gamma)
+  REPRISE_OP_OUTPUT(LayerNormGrad, pd_beta)
+};
+
 /* Gradients of LayerNormV4. */
 class LayerNormGradV3 : public Operator {
  public:
@@ -228,6 +375,22 @@ class LayerNormGradV3 : public Operator {
   REPRISE_OP_OUTPUT(LayerNormGradV3, pd_x)
   REPRISE_OP_OUTPUT(LayerNormGradV3, pd_gamma)
   REPRISE_OP_OUTPUT(LayerNormGradV3, pd_beta)
+};
+
+/* Norm over the dims from an axis on. */
+class LayerNormV3 : public Operator {
+ public:
+  explicit LayerNormV3(const char* name) : Operator(name, "LayerNormV3") {}
+  REPRISE_OP_CONSTRUCTORS(LayerNormV3)
+  REPRISE_OP_INPUT(LayerNormV3, x)
+  REPRISE_OP_INPUT(LayerNormV3, gamma)
+  REPRISE_OP_INPUT(LayerNormV3, beta)
+  REPRISE_OP_OUTPUT(LayerNormV3, y)
+  REPRISE_OP_OUTPUT(LayerNormV3, mean)
+  REPRISE_OP_OUTPUT(LayerNormV3, rstd)
+  REPRISE_OP_ATTRIBUTE(LayerNormV3, begin_norm_axis, Int)
+  REPRISE_OP_ATTRIBUTE(LayerNormV3, begin_params_axis, Int)
+  REPRISE_OP_ATTRIBUTE(LayerNormV3, epsilon, Float)
 };
 
 /* Norm over the last dims. */

@@ -26,6 +26,8 @@ std::optional<opdef::AttributeValue> Fitting(const AttributeData& data, const op
     }
     std::vector<int64_t> numbers;
     if (def->kind == opdef::AttributeKind::kInts && TakeValue(data, numbers)) return numbers;
+    std::vector<float> reals;
+    if (def->kind == opdef::AttributeKind::kFloats && TakeValue(data, reals)) return reals;
     std::vector<bool> bools;
     if (def->kind == opdef::AttributeKind::kBools && TakeValue(data, bools)) return bools;
   }

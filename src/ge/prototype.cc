@@ -77,6 +77,7 @@ Prototype::Attribute AttributeOf(const opdef::AttributeDef& def) {
     case opdef::AttributeKind::kType: value = static_cast<DataType>(def.number); break;
     case opdef::AttributeKind::kInts: value = std::vector<int64_t>(def.entries.begin(), def.entries.end()); break;
     case opdef::AttributeKind::kBools: value = std::vector<bool>(def.entries.begin(), def.entries.end()); break;
+    case opdef::AttributeKind::kFloats: value = std::vector<float>(); break;
     case opdef::AttributeKind::kTensor: value = Tensor(); break;
   }
   attribute.kind = KindWordOf(value);
@@ -94,7 +95,9 @@ std::shared_ptr<const Prototype> Make(const opdef::GraphOp& row) {
   auto prototype = std::make_shared<Prototype>();
   prototype->type = row.type;
   for (const opdef::Operand& operand : row.inputs) prototype->inputs.push_back(OperandOf(operand));
-  for (const opdef::Operand& operand : row.outputs) prototype->outputs.push_back(OperandOf(operand));
+  for (const opdef::Operand& operand : row.outputs) {
+    if (!operand.is_unnamed()) prototype->outputs.push_back(OperandOf(operand));
+  }
   for (const opdef::AttributeDef& def : row.attributes) prototype->attributes.push_back(AttributeOf(def));
   return prototype;
 }

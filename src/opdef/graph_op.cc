@@ -28,6 +28,7 @@ namespace {
 #include "opdef/graph_ops/recurrent.def"
 #include "opdef/graph_ops/reduction.def"
 #include "opdef/graph_ops/routing.def"
+#include "opdef/graph_ops/training.def"
 
 constexpr GraphOp kGraphOps[] = {
 #include "opdef/graph_ops/graph_ops.def"
@@ -112,7 +113,7 @@ std::string InputsText(const GraphOp& op) {
 }
 
 std::string AttributesText(const GraphOp& op) {
-  constexpr std::array kKinds = {"Bool", "Int", "Float", "String", "Type", "Ints", "Bools", "Tensor"};
+  constexpr std::array kKinds = {"Bool", "Int", "Float", "String", "Type", "Ints", "Bools", "Tensor", "Floats"};
   std::string out;
   for (const AttributeDef& attribute : op.attributes) {
     out += fmt::format("{}{}:{}{}", out.empty() ? "" : ", ", attribute.name,

@@ -53,6 +53,7 @@ enum OperandFlag : uint8_t {
   kList = 2,      ///< any number of tensors
   kValue = 4,     ///< its value decides the shape of the result
   kRef = 8,       ///< output: the input `like`, written in place
+  kUnnamed = 16,  ///< such an output that the prototype does not name: programs do not see it
 };
 
 /// Where the type of an output comes from.
@@ -78,11 +79,12 @@ struct Operand {
   constexpr bool is_list() const { return (flags & kList) != 0; }
   constexpr bool is_value() const { return (flags & kValue) != 0; }
   constexpr bool is_ref() const { return (flags & kRef) != 0; }
+  constexpr bool is_unnamed() const { return (flags & kUnnamed) != 0; }
   /// Empty for an output that is, or is like, an input.
   constexpr TypeMask types() const { return TypeMask(bits); }
 };
 
-enum class AttributeKind : uint8_t { kBool, kInt, kFloat, kString, kType, kInts, kBools, kTensor };
+enum class AttributeKind : uint8_t { kBool, kInt, kFloat, kString, kType, kInts, kBools, kTensor, kFloats };
 
 struct AttributeDef {
   std::string_view name;

@@ -25,14 +25,17 @@ bool Fits(AttributeKind kind, const AttributeValue& value) {
     case AttributeKind::kString: return std::holds_alternative<std::string>(value);
     case AttributeKind::kInts: return std::holds_alternative<std::vector<int64_t>>(value);
     case AttributeKind::kBools: return std::holds_alternative<std::vector<bool>>(value);
+    case AttributeKind::kFloats:
+      return std::holds_alternative<std::vector<float>>(value) || std::holds_alternative<std::vector<int64_t>>(value);
     case AttributeKind::kTensor: return false;  // the compiler reads it itself
   }
   return false;
 }
 
 const char* WordsOf(AttributeKind kind) {
-  constexpr std::array kWords = {"a boolean",          "an integer",         "a float", "a text", "a data type",
-                                 "a list of integers", "a list of booleans", "a tensor"};
+  constexpr std::array kWords = {
+      "a boolean",          "an integer",         "a float",  "a text",          "a data type",
+      "a list of integers", "a list of booleans", "a tensor", "a list of floats"};
   return kWords[static_cast<size_t>(kind)];
 }
 
@@ -287,6 +290,15 @@ std::vector<int64_t> InferContext::Ints(std::string_view name) const {
   }
   const std::span<const int64_t> entries = op.FindAttribute(name)->entries;
   return {entries.begin(), entries.end()};
+}
+
+std::vector<double> InferContext::Reals(std::string_view name) const {
+  const AttributeValue* value = FindAttribute(name);
+  if (value == nullptr) return {};
+  if (const auto* const integers = std::get_if<std::vector<int64_t>>(value))
+    return {integers->begin(), integers->end()};
+  const auto& reals = std::get<std::vector<float>>(*value);
+  return {reals.begin(), reals.end()};
 }
 
 // ---- Operands ----

@@ -95,6 +95,8 @@ class InferContext {
   std::string Text(std::string_view name) const;
   /// Of lists of integers; those of flags are 0 and 1.
   std::vector<int64_t> Ints(std::string_view name) const;
+  /// Of a list of floats; empty where it is not set.
+  std::vector<double> Reals(std::string_view name) const;
   bool HasAttribute(std::string_view name) const;
 
   /// The shape of an output is `shape`.

@@ -224,6 +224,20 @@ Status SpaceToBatch(InferContext& call) {  // rule
 
 // ---- Channels, places, segments ----
 
+// Sums of each channel.
+Status BiasAddGrad(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  const std::string format = call.Text("data_format");
+  if (format.empty() || format[0] != 'N') {
+    return call.WrongAttribute("data_format", fmt::format("is '{}'", format), "set it to NHWC or NCHW");
+  }
+  if (!x.shape.has_rank()) return call.SetRest(Sizes::Unknown(1));
+  if (x.shape.rank() < 2) {
+    return call.WrongInput(x, fmt::format("has the shape {}", x.shape.text()), "pass a batch with channels");
+  }
+  return call.SetRest(Sizes{x.shape[format.back() == 'C' ? x.shape.rank() - 1 : 1]});
+}
+
 // One number for each channel: the last dim in NHWC and its kin, else dim 1.
 Status BiasAdd(InferContext& call) {  // rule
   const InferTensor& x = call.In("x");

@@ -38,14 +38,14 @@ StatusOr<std::vector<int64_t>> SpatialOf(const InferContext& call, std::string_v
   return call.WrongAttribute(name, "is " + TextOf(given), fmt::format("give {} numbers above 0", count + 2));
 }
 
-StatusOr<Pads> PadsOf(const InferContext& call, size_t count) {
-  const std::vector<int64_t> given = call.Ints("pads");
+StatusOr<Pads> PadsOf(const InferContext& call, size_t count, std::string_view name) {
+  const std::vector<int64_t> given = call.Ints(name);
   Pads out;
   for (size_t d = 0; d < count && given.size() == 2 * count; ++d) out.emplace_back(given[2 * d], given[2 * d + 1]);
   for (size_t d = 0; d < count && given.size() == count; ++d) out.emplace_back(given[d], given[d]);
   for (size_t d = 0; d < count && given.size() == 1; ++d) out.emplace_back(given[0], given[0]);
   if (!out.empty() && std::all_of(given.begin(), given.end(), [](int64_t pad) { return pad >= 0; })) return out;
-  return call.WrongAttribute("pads", "is " + TextOf(given), fmt::format("give {} numbers of 0 or more", 2 * count));
+  return call.WrongAttribute(name, "is " + TextOf(given), fmt::format("give {} numbers of 0 or more", 2 * count));
 }
 
 StatusOr<PoolWindows> MaxPoolWindows(const InferContext& call, const ImageLayout& lists) {
@@ -61,6 +61,46 @@ StatusOr<PoolWindows> MaxPoolWindows(const InferContext& call, const ImageLayout
     REPRISE_ASSIGN_OR_RETURN(out.pads, PadsOf(call, spatial));
   }
   return out;
+}
+
+StatusOr<NamedWindows> NamedWindowsOf(const InferContext& call) {
+  const bool is_caffe = call.op.FindAttribute("window") != nullptr;
+  const std::string_view lists[] = {is_caffe ? "window" : "ksize", is_caffe ? "stride" : "strides"};
+  NamedWindows out;
+  REPRISE_ASSIGN_OR_RETURN(out.layout, LayoutOf(call, 2));
+  REPRISE_ASSIGN_OR_RETURN(out.sizes, SpatialOf(call, lists[0], out.layout));
+  REPRISE_ASSIGN_OR_RETURN(out.strides, SpatialOf(call, lists[1], out.layout));
+  for (const std::string_view list : lists) {
+    const std::vector<int64_t> given = call.Ints(list);
+    if (given.size() != 4 || (given[out.layout.batch] == 1 && given[out.layout.channel] == 1)) continue;
+    return call.WrongAttribute(list, "is " + TextOf(given), "give 1 for batch and channels: windows lie in one plane");
+  }
+  out.pads.assign(2, {0, 0});
+  out.mode = "CALCULATED";
+  const std::string_view mode = call.op.FindAttribute("padding") != nullptr ? "padding" : "padding_mode";
+  if (!is_caffe) out.mode = call.Text(mode);
+  const bool has_pads = is_caffe || call.op.FindAttribute("pads") != nullptr;
+  if (out.mode != "SAME" && out.mode != "VALID" && (out.mode != "CALCULATED" || !has_pads)) {
+    return call.WrongAttribute(mode, fmt::format("is \"{}\"", out.mode),
+                               has_pads ? "use CALCULATED, SAME or VALID" : "use SAME or VALID");
+  }
+  if (has_pads) {  // wrong ones are refused even where they do not count
+    REPRISE_ASSIGN_OR_RETURN(const Pads pads, PadsOf(call, 2, is_caffe ? "pad" : "pads"));
+    if (out.mode == "CALCULATED") out.pads = pads;
+  }
+  out.is_global = call.op.FindAttribute("global_pooling") != nullptr && call.Bool("global_pooling");
+  if (is_caffe) {
+    out.ceil = call.Int("ceil_mode") == 0;
+  } else if (call.op.FindAttribute("ceil_mode") != nullptr) {
+    out.ceil = call.Bool("ceil_mode");
+  }
+  return out;
+}
+
+std::pair<int64_t, int64_t> SamePads(int64_t size, int64_t window, int64_t stride) {
+  const int64_t windows = (size + stride - 1) / stride;
+  const int64_t all = std::max<int64_t>(0, (windows - 1) * stride + window - size);
+  return {all / 2, all - all / 2};
 }
 
 ImageLayout MaxPoolMaskLists() { return {.batch = 0, .channel = 3, .spatial = {1, 2}}; }
@@ -143,6 +183,50 @@ Status Convolution(InferContext& call) {  // rule
   return call.SetRest(out);
 }
 
+// The filter is [h, w, c, m] beside NHWC, and [c * m, 1, h, w] or [m, c, h, w] beside NCHW: m results for each channel.
+Status DepthwiseConvolution(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  const InferTensor& filter = call.In("filter");
+  SetConvolutionType(call, x.dtype);
+  REPRISE_ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(call, 2));
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, 4));
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(filter, 4));
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> strides, SpatialOf(call, "strides", layout));
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> dilations, SpatialOf(call, "dilations", layout));
+  REPRISE_ASSIGN_OR_RETURN(const auto pads, PadsOf(call, 2));
+  if (!x.shape.has_rank() || !filter.shape.has_rank()) return call.SetRest(Sizes::Unknown(4));
+  const bool is_last = layout.channel == 3;
+  const size_t place = is_last ? 0 : 2;  // of height and width in the filter
+  const size_t channels = is_last ? 2 : 0;
+  const Dim& in = x.shape[layout.channel];
+  const Dim& first = filter.shape[channels];
+  const Dim& second = filter.shape[channels + 1];
+  if (is_last) {
+    REPRISE_RETURN_IF_ERROR(call.ExpectEqual(filter, first, in, "number of channels"));
+  } else if (second.is_number() && !second.Is(1)) {
+    REPRISE_RETURN_IF_ERROR(call.ExpectEqual(filter, second, in, "number of channels"));
+  }
+  const Dim all = first * second;
+  if (all.is_number() && in.is_number() && (in.number() == 0 || all.number() % in.number() != 0)) {
+    return call.WrongInput(filter,
+                           fmt::format("has the shape {}, but x has {} channels", filter.shape.text(), in.text()),
+                           "pass as many filters for each channel");
+  }
+  std::vector<Window> windows;
+  for (size_t d = 0; d < 2; ++d) {
+    windows.push_back({(filter.shape[place + d] - 1) * dilations[d] + 1, strides[d], pads[d]});
+  }
+  Sizes out;
+  REPRISE_RETURN_IF_ERROR(SetWindows(call, x, layout, all, windows, &out));
+  return call.SetRest(out);
+}
+
+// The sizes that an input or an attribute names.
+Status ConvolutionGradient(InferContext& call) {  // rule
+  SetConvolutionType(call, call.In("out_backprop").dtype);
+  return ValueSizes(call);
+}
+
 // The sizes of an input; where they are 0, those that follow from the attributes.
 Status TransposedConvolution(InferContext& call) {  // rule
   const InferTensor& x = call.In("x");
@@ -150,22 +234,24 @@ Status TransposedConvolution(InferContext& call) {  // rule
   const size_t spatial = SpatialDims(call);
   SetConvolutionType(call, x.dtype);
   const std::vector<Dim>* sizes = call.Value("input_size");
+  const bool may_be_given = call.Has("input_size") || call.op.FindAttribute("input_size") != nullptr;
   const bool is_given =
       sizes != nullptr && !std::all_of(sizes->begin(), sizes->end(), [](const Dim& dim) { return dim.Is(0); });
   if (is_given) {
     if (sizes->size() == spatial + 2) return call.SetRest(Sizes(*sizes));
-    return call.WrongInput(call.In("input_size"), "is " + TextOf(*sizes), fmt::format("give {} sizes", spatial + 2));
+    return call.Wrong("input_size", "is " + TextOf(*sizes), fmt::format("give {} sizes", spatial + 2));
   }
   REPRISE_ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(call, spatial));
   REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, spatial + 2));
   REPRISE_RETURN_IF_ERROR(call.ExpectRank(filter, spatial + 2));
-  if (sizes == nullptr || !x.shape.has_rank() || !filter.shape.has_rank()) {
-    return call.SetRest(Sizes::Unknown(spatial + 2));
-  }
   REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> strides, SpatialOf(call, "strides", layout));
   REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> dilations, SpatialOf(call, "dilations", layout));
   REPRISE_ASSIGN_OR_RETURN(const auto pads, PadsOf(call, spatial));
-  const std::vector<int64_t> more = call.Ints("output_padding");
+  if ((may_be_given && sizes == nullptr) || !x.shape.has_rank() || !filter.shape.has_rank()) {
+    return call.SetRest(Sizes::Unknown(spatial + 2));
+  }
+  const bool has_more = call.op.FindAttribute("output_padding") != nullptr;
+  const std::vector<int64_t> more = has_more ? call.Ints("output_padding") : std::vector<int64_t>();
   Sizes out = x.shape;
   out[layout.channel] = filter.shape[layout.channel] * call.Int("groups");
   for (size_t d = 0; d < spatial; ++d) {
@@ -177,33 +263,43 @@ Status TransposedConvolution(InferContext& call) {  // rule
   return call.SetRest(out);
 }
 
-Status AvgPool(InferContext& call) {  // rule
+Status WindowPool(InferContext& call) {  // rule
   const InferTensor& x = call.In("x");
-  REPRISE_ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(call, 2));
+  if (call.Out(0).dtype == -1) {  // whole numbers of Pooling add up in int32
+    constexpr int32_t kInt8 = 2;
+    call.Out(0).dtype = x.dtype == kInt8 ? 3 : x.dtype;
+  }
+  REPRISE_ASSIGN_OR_RETURN(const NamedWindows pool, NamedWindowsOf(call));
   REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, 4));
-  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, SpatialOf(call, "ksize", layout));
-  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> strides, SpatialOf(call, "strides", layout));
-  REPRISE_ASSIGN_OR_RETURN(const auto pads, PadsOf(call, 2));
   if (!x.shape.has_rank()) return call.SetRest(Sizes::Unknown(4));
   Sizes out = x.shape;
-  const std::string mode = call.Text("padding_mode");
-  if (mode != "CALCULATED" && mode != "SAME" && mode != "VALID") {
-    return call.WrongAttribute("padding_mode", fmt::format("is \"{}\"", mode), "use CALCULATED, SAME or VALID");
-  }
-  if (call.Bool("global_pooling")) {
-    for (const size_t place : layout.spatial) out[place] = 1;
+  if (pool.is_global) {
+    for (const size_t place : pool.layout.spatial) out[place] = 1;
     return call.SetRest(out);
   }
-  if (mode == "SAME") {
-    for (size_t d = 0; d < 2; ++d) out[layout.spatial[d]] = CeilDiv(x.shape[layout.spatial[d]], strides[d]);
+  if (pool.mode == "SAME") {
+    for (size_t d = 0; d < 2; ++d) {
+      const size_t place = pool.layout.spatial[d];
+      out[place] = CeilDiv(x.shape[place], pool.strides[d]);
+    }
     return call.SetRest(out);
   }
   std::vector<Window> windows;
-  for (size_t d = 0; d < 2; ++d) {
-    windows.push_back(
-        {sizes[d], strides[d], mode == "VALID" ? std::pair<int64_t, int64_t>() : pads[d], call.Bool("ceil_mode")});
+  for (size_t d = 0; d < 2; ++d) windows.push_back({pool.sizes[d], pool.strides[d], pool.pads[d], pool.ceil});
+  REPRISE_RETURN_IF_ERROR(SetWindows(call, x, pool.layout, x.shape[pool.layout.channel], windows, &out));
+  return call.SetRest(out);
+}
+
+// One number for each channel of a tensor [n, c, ..].
+Status GlobalPool(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  if (!x.shape.has_rank()) return call.Open();
+  if (x.shape.rank() < 3) {
+    return call.WrongInput(x, fmt::format("has the shape {}", x.shape.text()),
+                           "pass [n, c, ..] with dims to pool over");
   }
-  REPRISE_RETURN_IF_ERROR(SetWindows(call, x, layout, x.shape[layout.channel], windows, &out));
+  Sizes out = x.shape;
+  for (size_t d = 2; d < out.rank(); ++d) out[d] = 1;
   return call.SetRest(out);
 }
 
@@ -292,9 +388,24 @@ Status Resize(InferContext& call) {  // rule
   const std::vector<Dim>* size = call.Value("size");
   const size_t count = size != nullptr ? size->size() : 2;
   if (count != 2 && count != 4) {
-    return call.WrongInput(call.In("size"), fmt::format("has {} numbers", count), "give height and width");
+    return call.Wrong("size", fmt::format("has {} numbers", count), "give height and width");
   }
   for (size_t d = 0; d < 2; ++d) out[2 + d] = size != nullptr ? (*size)[count - 2 + d] : Dim::Unknown();
+  return call.SetRest(out);
+}
+
+// Height and width times strides.
+Status Upsample(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  for (const std::string_view name : {"stride_h", "stride_w"}) {
+    if (call.Int(name) >= 1) continue;
+    return call.WrongAttribute(name, fmt::format("is {}", call.Int(name)), "set it to 1 or more");
+  }
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, 4));
+  if (!x.shape.has_rank()) return call.SetRest(Sizes::Unknown(4));
+  Sizes out = x.shape;
+  out[2] = out[2] * call.Int("stride_h");
+  out[3] = out[3] * call.Int("stride_w");
   return call.SetRest(out);
 }
 

@@ -270,4 +270,73 @@ Status QuantDequant(InferContext& call) {  // rule
       WithLast(call.In("x").shape, Columns(call.In("quantized_weight").shape, call.Bool("transpose_weight"))));
 }
 
+// The dims of x from an axis on are one row of the product.
+Status FullyConnection(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  const InferTensor& w = call.In("w");
+  const int64_t count = call.Int("num_output");
+  if (count < 1) return call.WrongAttribute("num_output", fmt::format("is {}", count), "set it to 1 or more");
+  if (call.Out(0).dtype == -1) {
+    constexpr int32_t kInt8 = 2;
+    const int32_t wanted = call.Out(0).wanted;
+    call.Out(0).dtype = x.dtype == kInt8 ? 3 : wanted == 0 && IsSingleOrHalf(x.dtype) ? wanted : x.dtype;
+  }
+  if (!x.shape.has_rank()) return call.Open();
+  if (x.shape.rank() < 2) {
+    return call.WrongInput(x, fmt::format("has the shape {}", x.shape.text()), "pass two dims or more");
+  }
+  REPRISE_ASSIGN_OR_RETURN(const int64_t axis, call.WrapDim("axis", call.Int("axis"), x.shape.rank()));
+  const Sizes row(Part(x.shape, static_cast<size_t>(axis), x.shape.rank()));
+  if (w.shape.has_rank()) {
+    REPRISE_RETURN_IF_ERROR(call.ExpectEqual(w, w.shape.elements(), row.elements() * count, "number of elements"));
+    if (w.shape.rank() < 2) {
+      return call.WrongInput(w, fmt::format("has the shape {}", w.shape.text()), "pass two dims or more");
+    }
+    const Dim& outputs = call.Bool("transpose") ? w.shape.back() : w.shape[0];
+    REPRISE_RETURN_IF_ERROR(call.ExpectEqual(w, outputs, count, "number of outputs"));
+  }
+  std::vector<Dim> out = Part(x.shape, 0, static_cast<size_t>(axis));
+  out.emplace_back(count);
+  return call.SetRest(Sizes(std::move(out)));
+}
+
+// [.., n, n]
+Status SquareMatrices(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  if (!x.shape.has_rank()) return call.Open();
+  const size_t rank = x.shape.rank();
+  if (rank < 2) return call.WrongInput(x, fmt::format("has the shape {}", x.shape.text()), "pass matrices [.., n, n]");
+  REPRISE_RETURN_IF_ERROR(call.ExpectEqual(x, x.shape[rank - 1], x.shape[rank - 2], "number of columns"));
+  return call.SetRest(x.shape);
+}
+
+// A number for each matrix [.., n, n].
+Status Determinants(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  if (!x.shape.has_rank()) return call.Open();
+  const size_t rank = x.shape.rank();
+  if (rank < 2) return call.WrongInput(x, fmt::format("has the shape {}", x.shape.text()), "pass matrices [.., n, n]");
+  REPRISE_RETURN_IF_ERROR(call.ExpectEqual(x, x.shape[rank - 1], x.shape[rank - 2], "number of columns"));
+  return call.SetRest(Sizes(Part(x.shape, 0, rank - 2)));
+}
+
+// [.., m, n] as q and r that share the smaller size, or, in full, m.
+Status MatrixQr(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  if (!x.shape.has_rank()) return call.Open();
+  const size_t rank = x.shape.rank();
+  if (rank < 2) return call.WrongInput(x, fmt::format("has the shape {}", x.shape.text()), "pass matrices [.., m, n]");
+  const Dim& rows = x.shape[rank - 2];
+  const Dim& columns = x.shape[rank - 1];
+  Dim inner = call.Bool("full_matrices") || rows == columns ? rows : Dim::Unknown();
+  if (!call.Bool("full_matrices") && rows.is_number() && columns.is_number()) {
+    inner = std::min(rows.number(), columns.number());
+  }
+  Sizes q = x.shape;
+  Sizes r = x.shape;
+  q[rank - 1] = r[rank - 2] = inner;
+  REPRISE_RETURN_IF_ERROR(call.Set(call.Out("q"), std::move(q)));
+  return call.Set(call.Out("r"), std::move(r));
+}
+
 }  // namespace reprise::opdef::infer

@@ -159,4 +159,81 @@ Status QuantMax(InferContext& call) {  // rule
   return call.SetRest(call.First().shape);
 }
 
+// Statistics and factors of the channels of x, where data_format has them. Reserved space that nothing uses is [0].
+Status ChannelNorm(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  const std::string format = call.Text("data_format");
+  const bool is_known = format.size() > 1 && format[0] == 'N' && (format[1] == 'C' || format.back() == 'C');
+  if (!is_known) {
+    return call.WrongAttribute("data_format", fmt::format("is \"{}\"", format), "use NHWC or NCHW");
+  }
+  if (x.shape.has_rank() && x.shape.rank() < 2) {
+    return call.WrongInput(x, fmt::format("has the shape {}", x.shape.text()), "pass a batch with channels");
+  }
+  for (const std::string_view name : {"scale", "offset", "mean", "variance", "reserve_space_1", "reserve_space_2"}) {
+    if (!call.Has(name)) continue;
+    const InferTensor& numbers = call.In(name);
+    REPRISE_RETURN_IF_ERROR(call.ExpectRank(numbers, 1));
+    if (!x.shape.has_rank() || !numbers.shape.has_rank()) continue;
+    const size_t channel = format.back() == 'C' ? x.shape.rank() - 1 : 1;
+    REPRISE_RETURN_IF_ERROR(call.ExpectEqual(numbers, numbers.shape[0], x.shape[channel], "number of channels"));
+  }
+  if (call.op.type == "BatchNorm" && !call.Bool("is_training") && !(call.Has("mean") && call.Has("variance"))) {
+    return call.WrongInputs("mean and variance are left out, but is_training is false",
+                            "pass the statistics to normalise by");
+  }
+  return call.SetRest({0});
+}
+
+// Statistics of each channel of each element of the batch.
+Status InstanceNorm(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  const std::string format = call.Text("data_format");
+  if (format.size() < 2 || format[0] != 'N' || (format[1] != 'C' && format.back() != 'C')) {
+    return call.WrongAttribute("data_format", fmt::format("is \"{}\"", format), "use NCHW, NHWC, NCDHW or NDHWC");
+  }
+  REPRISE_RETURN_IF_ERROR(call.Set(call.Out("y"), x.shape));
+  if (!x.shape.has_rank()) return call.Open();
+  if (x.shape.rank() < 3) {
+    return call.WrongInput(x, fmt::format("has the shape {}", x.shape.text()),
+                           "pass a batch with channels and an image");
+  }
+  const size_t channel = format.back() == 'C' ? x.shape.rank() - 1 : 1;
+  for (const std::string_view name : {"gamma", "beta"}) {
+    const InferTensor& factors = call.In(name);
+    if (!factors.shape.has_rank()) continue;
+    REPRISE_RETURN_IF_ERROR(
+        call.ExpectEqual(factors, factors.shape.elements(), x.shape[channel], "number of elements"));
+  }
+  Sizes statistics = x.shape;
+  for (size_t d = 1; d < statistics.rank(); ++d) {
+    if (d != channel) statistics[d] = 1;
+  }
+  return call.SetRest(statistics);
+}
+
+// Dims from begin_norm_axis on; the statistics have size 1 there.
+Status LayerNormByAxis(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  REPRISE_RETURN_IF_ERROR(call.Set(call.Out("y"), x.shape));
+  if (!x.shape.has_rank()) return call.Open();
+  REPRISE_ASSIGN_OR_RETURN(const int64_t begin,
+                           call.WrapDim("begin_norm_axis", call.Int("begin_norm_axis"), x.shape.rank()));
+  REPRISE_ASSIGN_OR_RETURN(const int64_t parameters,
+                           call.WrapDim("begin_params_axis", call.Int("begin_params_axis"), x.shape.rank()));
+  const Sizes wanted(Part(x.shape, static_cast<size_t>(parameters), x.shape.rank()));
+  for (const std::string_view name : {"gamma", "beta"}) {
+    const InferTensor& factors = call.In(name);
+    if (!factors.shape.has_rank()) continue;
+    bool fits = factors.shape.rank() == wanted.rank();
+    for (size_t d = 0; fits && d < wanted.rank(); ++d) fits = call.facts->Unify(factors.shape[d], wanted[d]);
+    if (fits) continue;
+    return call.WrongInput(factors, fmt::format("has the shape {}, expected {}", factors.shape.text(), wanted.text()),
+                           "pass the sizes of x from begin_params_axis on");
+  }
+  Sizes statistics = x.shape;
+  for (auto d = static_cast<size_t>(begin); d < statistics.rank(); ++d) statistics[d] = 1;
+  return call.SetRest(statistics);
+}
+
 }  // namespace reprise::opdef::infer

@@ -115,6 +115,53 @@ Status NllLoss(InferContext& call) {  // rule
   return call.SetRest(call.Text("reduction") == "none" ? call.In("target").shape : Sizes());
 }
 
+// A loss for each row of scores, and the gradient of all scores. Labels broadcast with the scores, or are classes.
+Status RowLoss(InferContext& call) {  // rule
+  const InferTensor& scores = call.In("features");
+  const InferTensor& labels = call.In("labels");
+  Sizes shape = scores.shape;
+  const bool has_classes = call.op.inputs[1].variable == 0;
+  if (!has_classes) REPRISE_RETURN_IF_ERROR(call.BroadcastWith(labels, &shape));
+  if (!shape.has_rank()) return call.Open();
+  if (shape.rank() == 0) return call.WrongInput(scores, "has no dims", "pass rows of scores");
+  Sizes rows(Part(shape, 0, shape.rank() - 1));
+  if (has_classes && labels.shape.has_rank()) {
+    REPRISE_RETURN_IF_ERROR(call.ExpectRank(labels, rows.rank()));
+    for (size_t d = 0; d < rows.rank(); ++d) {
+      REPRISE_RETURN_IF_ERROR(call.ExpectEqual(labels, labels.shape[d], rows[d], fmt::format("dim {}", d)));
+    }
+  }
+  REPRISE_RETURN_IF_ERROR(call.Set(call.Out("loss"), std::move(rows)));
+  return call.SetRest(shape);
+}
+
+// States and the gradient have the shape of the parameter, whatever else there is has one element.
+Status OptimizerStep(InferContext& call) {  // rule
+  const InferTensor& parameter = call.First();
+  for (size_t i = 1; i < call.inputs.size(); ++i) {
+    if (call.inputs[i].empty()) continue;
+    const InferTensor& tensor = call.inputs[i][0];
+    const std::string_view name = call.op.inputs[i].name;
+    const bool is_state = std::any_of(call.op.outputs.begin(), call.op.outputs.end(),
+                                      [&](const Operand& output) { return output.name == name; });
+    if (!is_state && name != "grad" && name != "gradient" && name != "delta" && name != "max_grad_norm") {
+      if (MayBeOneNumber(tensor.shape)) continue;
+      return call.WrongInput(tensor, fmt::format("has the shape {}", tensor.shape.text()), "pass one number");
+    }
+    if (!parameter.shape.has_rank() || !tensor.shape.has_rank()) continue;
+    bool fits = parameter.shape.rank() == tensor.shape.rank();
+    for (size_t d = 0; fits && d < tensor.shape.rank(); ++d) {
+      fits = call.facts->Unify(tensor.shape[d], parameter.shape[d]);
+    }
+    if (fits) continue;
+    return call.WrongInput(
+        tensor,
+        fmt::format("has the shape {}, but {} has {}", tensor.shape.text(), parameter.name, parameter.shape.text()),
+        "pass a tensor of the parameter's shape");
+  }
+  return call.SetRest(parameter.shape);
+}
+
 Status TopK(InferContext& call) {  // rule
   const Sizes& x = call.First().shape;
   if (!x.has_rank()) return call.Open();

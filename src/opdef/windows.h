@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -31,7 +32,22 @@ StatusOr<std::vector<int64_t>> SpatialOf(const InferContext& call, std::string_v
 
 using Pads = std::vector<std::pair<int64_t, int64_t>>;
 /// Pads in front of and behind each of `count` spatial dims: pairs, or one for both.
-StatusOr<Pads> PadsOf(const InferContext& call, size_t count);
+StatusOr<Pads> PadsOf(const InferContext& call, size_t count, std::string_view name = "pads");
+
+/// Windows of a pool that names how it pads.
+struct NamedWindows {
+  ImageLayout layout;
+  std::vector<int64_t> sizes, strides;
+  std::string mode;  ///< CALCULATED: by `pads`; SAME: as many windows as strides begin; VALID: without pads
+  Pads pads;
+  bool is_global = false;  ///< one window over everything
+  bool ceil = false;       ///< a last window that is not full
+};
+/// By the attributes ksize, strides, padding or padding_mode, and, where the row has them, pads, global_pooling and
+/// ceil_mode; or by those of Pooling, whose ceil_mode is 0 where sizes are rounded up.
+StatusOr<NamedWindows> NamedWindowsOf(const InferContext& call);
+/// Pads in front of and behind a dim of this size, for as many windows as strides begin in it.
+std::pair<int64_t, int64_t> SamePads(int64_t size, int64_t window, int64_t stride);
 
 /// Windows of a pool that says where the largest elements were.
 struct PoolWindows {

@@ -424,7 +424,16 @@ Status NamedCall::CheckBuffers() {
       if (!inputs[i].is_absent) REPRISE_RETURN_IF_ERROR(CheckBuffer(inputs[i], true));
     }
   }
-  for (NamedTensor& output : outputs) REPRISE_RETURN_IF_ERROR(CheckBuffer(output, false));
+  for (const Slot& slot : output_slots_) {
+    for (size_t i = slot.first; i < slot.first + slot.count; ++i) {
+      const bool is_hidden = slot.operand->is_unnamed() && outputs[i].is_absent;
+      if (is_hidden) {  // written in place although nobody asks for it
+        outputs[i].data = Input(slot.name).data;
+      } else {
+        REPRISE_RETURN_IF_ERROR(CheckBuffer(outputs[i], false));
+      }
+    }
+  }
   return {};
 }
 

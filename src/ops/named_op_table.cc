@@ -15,12 +15,13 @@ const std::vector<NamedOp>& Rows() {
   static const auto* const rows = [] {
     auto* const all = new std::vector<NamedOp>;
     for (const std::span<const NamedOp> family :
-         {named::ActivationRows(), named::AttentionRows(),     named::BlockRows(),        named::ConvolutionRows(),
-          named::DeformableRows(), named::DetectionRows(),     named::ElementwiseRows(),  named::ForeachRows(),
-          named::FormulaRows(),    named::FourierRows(),       named::IndexingRows(),     named::MatmulRows(),
-          named::MovementRows(),   named::NormalizationRows(), named::PaddingRows(),      named::PlaceRows(),
-          named::PoolingRows(),    named::ProductRows(),       named::QuantizationRows(), named::RandomRows(),
-          named::RecurrentRows(),  named::ReductionRows(),     named::RoutingRows(),      named::TextRows()}) {
+         {named::ActivationRows(),  named::AttentionRows(),  named::BlockRows(),         named::ChannelRows(),
+          named::ConvolutionRows(), named::DeformableRows(), named::DetectionRows(),     named::ElementwiseRows(),
+          named::ForeachRows(),     named::FormulaRows(),    named::FourierRows(),       named::IndexingRows(),
+          named::MatmulRows(),      named::MovementRows(),   named::NormalizationRows(), named::PaddingRows(),
+          named::PlaceRows(),       named::PoolingRows(),    named::ProductRows(),       named::QuantizationRows(),
+          named::RandomRows(),      named::RecurrentRows(),  named::ReductionRows(),     named::RoutingRows(),
+          named::TextRows(),        named::TrainingRows()}) {
       all->insert(all->end(), family.begin(), family.end());
     }
     std::sort(all->begin(), all->end(), [](const NamedOp& a, const NamedOp& b) { return a.type < b.type; });

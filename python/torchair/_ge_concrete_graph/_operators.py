@@ -21,6 +21,7 @@ _KINDS = {
     "Type": ge_attr.DataType,
     "Ints": ge_attr.ListInt,
     "Bools": ge_attr.ListBool,
+    "Floats": ge_attr.ListFloat,
 }
 _TENSOR_KINDS = {"x": None}
 
@@ -42,7 +43,7 @@ def _default(kind, text):
         return float(text)
     if kind == "String":
         return text[1:-1]
-    if kind in ("Ints", "Bools"):
+    if kind in ("Ints", "Bools", "Floats"):
         return [int(word) for word in text[1:-1].split()]
     if re.fullmatch(r"-?\d+", text):
         return int(text)

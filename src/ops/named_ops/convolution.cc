@@ -46,6 +46,7 @@ StatusOr<Geometry> ReadGeometry(const NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(out.strides, opdef::SpatialOf(call.context, "strides", out.layout));
   REPRISE_ASSIGN_OR_RETURN(out.dilations, opdef::SpatialOf(call.context, "dilations", out.layout));
   REPRISE_ASSIGN_OR_RETURN(out.pads, opdef::PadsOf(call.context, dims));
+  if (call.context.op.FindAttribute("groups") == nullptr) return out;  // as many as channels
   out.groups = call.context.Int("groups");
   if (out.groups >= 1) return out;
   return call.context.WrongAttribute("groups", fmt::format("is {}", out.groups), "set it to 1 or more");
@@ -139,12 +140,12 @@ struct Operands {
   StepArgument bias = nullptr;
 };
 
-StatusOr<Operands> ReadOperands(NamedCall& call, const opdef::ImageLayout& layout) {
-  const StridedView out = ChannelsFirst(call.OutputView(), layout);
-  const DType type = ComputeType(call.Input("x").dtype(), out.dtype);
+StatusOr<Operands> ReadOperands(NamedCall& call, const StridedView& x, const StridedView& filter,
+                                const StridedView& out) {
+  const DType type = ComputeType(x.dtype, out.dtype);
   Operands operands;
-  REPRISE_ASSIGN_OR_RETURN(operands.x, Converted(call, ChannelsFirst(call.Input("x").view(), layout), type));
-  REPRISE_ASSIGN_OR_RETURN(operands.filter, Converted(call, ChannelsFirst(call.Input("filter").view(), layout), type));
+  REPRISE_ASSIGN_OR_RETURN(operands.x, Converted(call, x, type));
+  REPRISE_ASSIGN_OR_RETURN(operands.filter, Converted(call, filter, type));
   if (call.Has("bias")) {
     StridedView bias = call.Input("bias").view();
     if (kernels::CategoryOf(bias.dtype) < kernels::Category::kFloating || type == DType::kDouble) {
@@ -154,6 +155,11 @@ StatusOr<Operands> ReadOperands(NamedCall& call, const opdef::ImageLayout& layou
   }
   operands.out = type == out.dtype ? out : call.Temporary(type, out.sizes);
   return operands;
+}
+
+StatusOr<Operands> ReadOperands(NamedCall& call, const opdef::ImageLayout& layout) {
+  return ReadOperands(call, ChannelsFirst(call.Input("x").view(), layout),
+                      ChannelsFirst(call.Input("filter").view(), layout), ChannelsFirst(call.OutputView(), layout));
 }
 
 // ---- With what follows ----
@@ -191,7 +197,7 @@ kernels::TensorRef OfRank5(const StridedView& view) {
 // The filter as the kernel reads it, if its elements are known now.
 StepArgument PackedFilter(NamedCall& call, const kernels::ChannelsLastConv& conv, const StridedView& filter) {
   const NamedTensor& given = call.Input("filter");
-  if (given.known.empty() || filter.dtype != given.dtype()) return nullptr;
+  if (given.known.empty() || filter.dtype != given.dtype() || filter.data != given.data) return nullptr;
   kernels::TensorRef ref = OfRank5(filter);
   ref.data = const_cast<char*>(given.known.data());  // only read
   std::vector<float> packed(static_cast<size_t>(conv.packed_elements()));
@@ -234,19 +240,25 @@ Status ConvolveChannelsLast(NamedCall& call, const Operands& operands, const Geo
                     geometry.pads_in_front(), geometry.dilations, groups, clamp.is_wanted, clamp.low, clamp.high, out});
 }
 
-// A convolution, then perhaps a sum and a clamp, of operands in one type.
-Status LowerNamedConvolution(NamedCall& call) {
-  REPRISE_RETURN_IF_ERROR(CheckOffset(call));
-  REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
-  REPRISE_ASSIGN_OR_RETURN(Operands operands, ReadOperands(call, geometry.layout));
+// A convolution of views with channels in front.
+Status LowerConvolutionOf(NamedCall& call, const StridedView& x, const StridedView& filter, const StridedView& out,
+                          Geometry geometry) {
+  REPRISE_ASSIGN_OR_RETURN(Operands operands, ReadOperands(call, x, filter, out));
   REPRISE_ASSIGN_OR_RETURN(operands.x, PadApart(call, operands.x, geometry));
   bool is_done = false;
   REPRISE_RETURN_IF_ERROR(ConvolveChannelsLast(call, operands, geometry, nullptr, {}, &is_done));
   if (!is_done)
     REPRISE_RETURN_IF_ERROR(Convolve(call, operands.x, operands.filter, operands.bias, operands.out, geometry, false,
                                      Zeros(geometry.dims())));
-  const StridedView out = ChannelsFirst(call.OutputView(), geometry.layout);
   return operands.out.dtype == out.dtype ? Status() : CopyTo(call, operands.out, out);
+}
+
+Status LowerNamedConvolution(NamedCall& call) {
+  REPRISE_RETURN_IF_ERROR(CheckOffset(call));
+  REPRISE_ASSIGN_OR_RETURN(const Geometry geometry, ReadGeometry(call));
+  return LowerConvolutionOf(call, ChannelsFirst(call.Input("x").view(), geometry.layout),
+                            ChannelsFirst(call.Input("filter").view(), geometry.layout),
+                            ChannelsFirst(call.OutputView(), geometry.layout), geometry);
 }
 
 Status LowerFusedConvolution(NamedCall& call) {
@@ -303,22 +315,34 @@ Status LowerTransposedConvolution(NamedCall& call) {
   return operands.out.dtype == out.dtype ? Status() : CopyTo(call, operands.out, out);
 }
 
+// The gradient of x, in the type of the result.
+Status StepGradientOfInput(NamedCall& call, const StridedView& grad, const StridedView& filter, const StridedView& out,
+                           const Geometry& geometry) {
+  const DType type = ComputeType(grad.dtype, out.dtype);
+  REPRISE_ASSIGN_OR_RETURN(const StridedView wide_grad, Converted(call, grad, type));
+  REPRISE_ASSIGN_OR_RETURN(const StridedView wide_filter, Converted(call, filter, type));
+  const StridedView result = type == out.dtype ? out : call.Temporary(type, out.sizes);
+  REPRISE_RETURN_IF_ERROR(ConvolveBack(call, wide_grad, wide_filter, nullptr, result, geometry));
+  return type == out.dtype ? Status() : CopyTo(call, result, out);
+}
+
 Status LowerGradientOfInput(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
   REPRISE_RETURN_IF_ERROR(CheckImages(call, {"filter", "out_backprop"}, geometry.layout));
   const auto view = [&](const NamedTensor& tensor) { return ChannelsFirst(tensor.view(), geometry.layout); };
-  return ConvolveBack(call, view(call.Input("out_backprop")), view(call.Input("filter")), nullptr, view(call.output()),
-                      geometry);
+  return StepGradientOfInput(call, view(call.Input("out_backprop")), view(call.Input("filter")), view(call.output()),
+                             geometry);
 }
 
-Status LowerGradientOfFilter(NamedCall& call) {
-  REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
-  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"x", "out_backprop"}, geometry.layout));
-  const auto view = [&](const NamedTensor& tensor) { return ChannelsFirst(tensor.view(), geometry.layout); };
-  REPRISE_ASSIGN_OR_RETURN(const StridedView x, PadApart(call, view(call.Input("x")), geometry));
-  const StridedView out = view(call.output());
+// The gradient of the filter [out, in of a group, ..], in the type of the result.
+Status StepGradientOfFilter(NamedCall& call, const StridedView& input, const StridedView& grad, const StridedView& out,
+                            Geometry geometry) {
+  const DType type = input.dtype == out.dtype ? out.dtype : DType::kFloat;
+  REPRISE_ASSIGN_OR_RETURN(const StridedView wide_input, Converted(call, input, type));
+  REPRISE_ASSIGN_OR_RETURN(const StridedView wide_grad, Converted(call, grad, type));
+  REPRISE_ASSIGN_OR_RETURN(const StridedView x, PadApart(call, wide_input, geometry));
   return StepWith(call, "aclnnConvolutionBackward",
-                  {{"gradOutput", view(call.Input("out_backprop"))},
+                  {{"gradOutput", wide_grad},
                    {"input", x},
                    {"weight", Placeholder(call, out.dtype, out.sizes)},
                    {"biasSizes", std::vector<int64_t>{out.sizes[0]}},
@@ -331,6 +355,111 @@ Status LowerGradientOfFilter(NamedCall& call) {
                    {"outputMask", std::vector<bool>{false, true, false}},
                    {"cubeMathType", int64_t{0}},
                    {"gradWeight", out}});
+}
+
+Status LowerGradientOfFilter(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const Geometry geometry, ReadGeometry(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"x", "out_backprop"}, geometry.layout));
+  const auto view = [&](const NamedTensor& tensor) { return ChannelsFirst(tensor.view(), geometry.layout); };
+  return StepGradientOfFilter(call, view(call.Input("x")), view(call.Input("out_backprop")), view(call.output()),
+                              geometry);
+}
+
+// ---- A filter of its own for each channel ----
+
+// A filter as [c * m, 1, h, w]: of [h, w, c, m] beside NHWC that is a view; [m, c, h, w] beside NCHW has other places.
+struct DepthwiseFilter {
+  StridedView view;
+  std::array<int64_t, 4> sizes;
+  bool is_view = true;
+};
+
+StatusOr<DepthwiseFilter> ReadDepthwise(const NamedCall& call, const NamedTensor& filter, const Geometry& geometry,
+                                        int64_t channels) {
+  const StridedView view = filter.view();
+  const bool is_last = geometry.layout.channel == 3;
+  if (view.sizes.size() != 4) {
+    return call.WrongInput(filter, fmt::format("has the shape {}", ShapeText(filter.dims)), "pass a filter of 4 dims");
+  }
+  DepthwiseFilter out;
+  out.sizes = is_last ? std::array<int64_t, 4>{view.sizes[2] * view.sizes[3], 1, view.sizes[0], view.sizes[1]}
+                      : std::array<int64_t, 4>{view.sizes[0] * view.sizes[1], 1, view.sizes[2], view.sizes[3]};
+  const int64_t own = is_last ? view.sizes[2] : view.sizes[1] == 1 ? channels : view.sizes[1];
+  if (own != channels || channels < 1 || out.sizes[0] % channels != 0) {
+    return call.WrongInput(filter,
+                           fmt::format("has the shape {}, but there are {} channels", ShapeText(filter.dims), channels),
+                           is_last ? "pass [height, width, channels, results of a channel]"
+                                   : "pass [channels times results of a channel, 1, height, width]");
+  }
+  out.view = StridedView::Of(view.dtype, out.sizes, view.data);
+  if (is_last) {
+    out.view.strides[0] = 1;
+    out.view.strides[1] = out.sizes[0];
+    out.view.strides[2] = out.sizes[0] * out.sizes[3];
+    out.view.strides[3] = out.sizes[0];
+  }
+  out.is_view = is_last || view.sizes[1] == 1 || view.sizes[0] == 1;
+  return out;
+}
+
+// [m, c, h, w] with c in front of m.
+StridedView ChannelsBeforeResults(const StridedView& filter) {
+  constexpr std::array<size_t, 4> kOrder = {1, 0, 2, 3};
+  return Permuted(filter, kOrder);
+}
+
+StatusOr<StridedView> DepthwiseView(NamedCall& call, const NamedTensor& filter, const Geometry& geometry,
+                                    int64_t channels) {
+  REPRISE_ASSIGN_OR_RETURN(const DepthwiseFilter found, ReadDepthwise(call, filter, geometry, channels));
+  if (found.is_view) return found.view;
+  const StridedView from = ChannelsBeforeResults(filter.view());
+  const StridedView copy = call.Temporary(from.dtype, from.sizes);
+  REPRISE_RETURN_IF_ERROR(CopyTo(call, from, copy));
+  return copy.As(found.sizes);
+}
+
+Status LowerDepthwise(NamedCall& call) {
+  REPRISE_RETURN_IF_ERROR(CheckOffset(call));
+  REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
+  const StridedView out = ChannelsFirst(call.OutputView(), geometry.layout);
+  const StridedView x = ChannelsFirst(call.Input("x").view(), geometry.layout);
+  geometry.groups = x.sizes[1];
+  REPRISE_ASSIGN_OR_RETURN(const StridedView filter, DepthwiseView(call, call.Input("filter"), geometry, x.sizes[1]));
+  return LowerConvolutionOf(call, x, filter, out, geometry);
+}
+
+Status LowerDepthwiseGradientOfInput(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"out_backprop"}, geometry.layout));
+  const StridedView out = ChannelsFirst(call.OutputView(), geometry.layout);
+  geometry.groups = out.sizes[1];
+  REPRISE_ASSIGN_OR_RETURN(const StridedView filter, DepthwiseView(call, call.Input("filter"), geometry, out.sizes[1]));
+  const StridedView grad = ChannelsFirst(call.Input("out_backprop").view(), geometry.layout);
+  if (grad.sizes[1] != filter.sizes[0]) {
+    return call.WrongInput(call.Input("out_backprop"), fmt::format("has {} channels", grad.sizes[1]),
+                           fmt::format("pass one for each of the {} filters", filter.sizes[0]));
+  }
+  return StepGradientOfInput(call, grad, filter, out, geometry);
+}
+
+Status LowerDepthwiseGradientOfFilter(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
+  if (call.shape().size() != 4) {
+    return call.WrongOutput(call.output(), fmt::format("gets {} dims", call.shape().size()), "ask for 4 sizes");
+  }
+  for (const std::string_view name : {"input", "out_backprop"}) {
+    if (call.Input(name).rank() == 4) continue;
+    return call.WrongInput(call.Input(name), fmt::format("has {} dims", call.Input(name).rank()), "pass 4 dims");
+  }
+  const StridedView x = ChannelsFirst(call.Input("input").view(), geometry.layout);
+  const StridedView grad = ChannelsFirst(call.Input("out_backprop").view(), geometry.layout);
+  geometry.groups = x.sizes[1];
+  REPRISE_ASSIGN_OR_RETURN(const DepthwiseFilter found, ReadDepthwise(call, call.output(), geometry, x.sizes[1]));
+  if (found.is_view) return StepGradientOfFilter(call, x, grad, found.view, geometry);
+  const StridedView to = ChannelsBeforeResults(call.OutputView());
+  const StridedView result = call.Temporary(to.dtype, to.sizes);
+  REPRISE_RETURN_IF_ERROR(StepGradientOfFilter(call, x, grad, result.As(found.sizes), geometry));
+  return CopyTo(call, result, to);
 }
 
 Status LowerQuantConvolution(NamedCall& call) {
@@ -390,13 +519,22 @@ Status LowerMaskedCausalConvolution(NamedCall& call) {
 constexpr NamedOp kConvolutionRows[] = {
     {"Conv2D", {}, LowerNamedConvolution},
     {"Conv2DBackpropFilter", {}, LowerGradientOfFilter},
+    {"Conv2DBackpropFilterD", {}, LowerGradientOfFilter},
     {"Conv2DBackpropInput", {}, LowerGradientOfInput},
+    {"Conv2DBackpropInputD", {}, LowerGradientOfInput},
     {"Conv2DTranspose", {}, LowerTransposedConvolution},
+    {"Conv2DTransposeD", {}, LowerTransposedConvolution},
     {"Conv2DFused", {}, LowerFusedConvolution},
     {"Conv3D", {}, LowerNamedConvolution},
     {"Conv3DBackpropFilter", {}, LowerGradientOfFilter},
     {"Conv3DBackpropInput", {}, LowerGradientOfInput},
     {"Conv3DTranspose", {}, LowerTransposedConvolution},
+    {"Deconvolution", {}, LowerTransposedConvolution},
+    {"DepthwiseConv2D", {}, LowerDepthwise},
+    {"DepthwiseConv2DBackpropFilter", {}, LowerDepthwiseGradientOfFilter},
+    {"DepthwiseConv2DBackpropFilterD", {}, LowerDepthwiseGradientOfFilter},
+    {"DepthwiseConv2DBackpropInput", {}, LowerDepthwiseGradientOfInput},
+    {"DepthwiseConv2DBackpropInputD", {}, LowerDepthwiseGradientOfInput},
     As("FusedCausalConv1d", {}, "aclnnFusedCausalConv1d",
        "x weight =conv_states query_start_loc cache_indices initial_state_mode bias num_accepted_tokens "
        "num_computed_tokens block_idx_first_scheduled_token block_idx_last_scheduled_token initial_state_idx "

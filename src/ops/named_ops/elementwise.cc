@@ -143,6 +143,7 @@ constexpr NamedOp kElementwiseRows[] = {
     As("Acos", kUnary.Without({DType::kBFloat16}), "aclnnAcos"),
     As("Acosh", kUnary, "aclnnAcosh"),
     {"Add", kAllTypes, LowerNamedBinary, kCodeAdd},
+    {"AccumulateNV2", kArithmetic, LowerAddN},
     {"AddN", kArithmetic, LowerAddN},
     {"AddV2", kAllTypes, LowerNamedBinary, kCodeAdd},
     {"Addcdiv", kFloatingTypes, LowerAddcmul, kCodeDiv},

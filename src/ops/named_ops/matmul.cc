@@ -76,11 +76,36 @@ Status LowerProduct(NamedCall& call) {
   return call.Step(kMatmul, {MatrixOf(call, 0), MatrixOf(call, 1), call.OutputView(), int64_t{0}});
 }
 
+// ---- Factors and inverses ----
+
+Status LowerInverse(NamedCall& call) {
+  StridedView x = call.Input("x").view();
+  if (call.context.Bool("adjoint")) {
+    if (kernels::CategoryOf(x.dtype) == kernels::Category::kComplex) {
+      return call.context.WrongAttribute("adjoint", "is true for complex matrices", "invert them, and turn the result");
+    }
+    x = x.Transposed();
+  }
+  return StepWith(call, "aclnnInverse", {{"self", x}, {"out", call.OutputView()}});
+}
+
+Status LowerQr(NamedCall& call) {
+  return StepWith(call, "aclnnLinalgQr",
+                  {{"self", call.Input("x").view()},
+                   {"mode", int64_t{call.context.Bool("full_matrices") ? 1 : 0}},
+                   {"Q", call.Output("q").view()},
+                   {"R", call.Output("r").view()}});
+}
+
 constexpr NamedOp kMatmulRows[] = {
     {"BatchMatMul", kArithmetic, LowerProduct},
     {"BatchMatMulV2", kArithmetic, LowerProduct},
     {"MatMul", kArithmetic, LowerProduct},
     {"MatMulV2", kArithmetic, LowerProduct},
+    As("Cholesky", kSolverTypes, "aclnnLinalgCholesky", "x %false ="),
+    As("LogMatrixDeterminant", {kernels::DType::kFloat, kernels::DType::kDouble}, "aclnnSlogdet", "x =sign =y"),
+    {"MatrixInverse", kSolverTypes, LowerInverse},
+    {"Qr", kSolverTypes, LowerQr},
 };
 
 }  // namespace

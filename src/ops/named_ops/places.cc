@@ -3,6 +3,7 @@
 // Parts of tensors by lists of places, and sums of segments. A place out of range is read and written as
 // aclnnIndex and aclnnIndexPutImpl do it.
 #include <array>
+#include <limits>
 
 #include "ops/named_ops/settings.h"
 #include "ops/named_ops/steps.h"
@@ -10,6 +11,7 @@
 namespace reprise::ops::named {
 namespace {
 
+using kernels::DType;
 using kernels::Scalar;
 
 // Rows of places: how many there are, one view for each dim that they name, and the dims behind those.
@@ -143,6 +145,61 @@ Status LowerSegmentSum(NamedCall& call) {
                    {"out", sums}});
 }
 
+// What aclnnScatterReduce calls its reductions.
+enum SegmentReduction : int { kProduct = 2, kLargest = 3, kLeast = 4 };
+
+template <class T>
+Scalar LimitOf(bool is_largest) {
+  return Scalar::Of<T>(is_largest ? std::numeric_limits<T>::lowest() : std::numeric_limits<T>::max());
+}
+
+// What a segment without slices is: the least number of the type for the largest slice, and the other way round.
+Scalar EmptySegment(DType type, int reduction) {
+  if (reduction == kProduct) return Scalar::Of<int64_t>(1);
+  const bool is_largest = reduction == kLargest;
+  const double sign = is_largest ? -1 : 1;
+  switch (type) {
+    case DType::kFloat16: return Scalar::Of<double>(sign * 65504);
+    case DType::kBFloat16: return Scalar::Of<double>(sign * 0x1.FEp127);
+    case DType::kFloat: return Scalar::Of<double>(sign * static_cast<double>(std::numeric_limits<float>::max()));
+    case DType::kDouble: return LimitOf<double>(is_largest);
+    case DType::kInt8: return LimitOf<int8_t>(is_largest);
+    case DType::kUInt8: return LimitOf<uint8_t>(is_largest);
+    case DType::kInt16: return LimitOf<int16_t>(is_largest);
+    case DType::kInt32: return LimitOf<int32_t>(is_largest);
+    default: return LimitOf<int64_t>(is_largest);
+  }
+}
+
+// Slices of a segment below 0 count nowhere: they go to a row behind the last one.
+Status LowerSegmentReduction(NamedCall& call) {
+  const StridedView out = call.OutputView();
+  const NamedTensor& x = call.Input("x");
+  const Scalar first = EmptySegment(out.dtype, call.op.code);
+  if (CountOf(x.dims) == 0 || CountOf(out.sizes) == 0) return call.Step(kFill, {out, first});
+  const StridedView ids = call.Input("segment_ids").view();
+  const std::array<int64_t, 1> count = {CountOf(ids.sizes)};
+  const std::array<int64_t, 2> slices = {count[0], CountOf(x.dims) / count[0]};
+  const std::array<int64_t, 2> sizes = {out.sizes[0] + 1, slices[1]};
+  const StridedView begin = call.Temporary(out.dtype, sizes);
+  const StridedView result = call.Temporary(out.dtype, sizes);
+  const StridedView line = call.Temporary(ids.dtype, count);
+  StridedView places = line.As(slices);
+  places.strides[0] = 1;
+  places.strides[1] = 0;
+  REPRISE_RETURN_IF_ERROR(call.Step(kFill, {begin, first}));
+  REPRISE_RETURN_IF_ERROR(StepOf(call, "aclnnClampMin", {ids.As(count), Scalar::Of<int64_t>(-1), line}));
+  REPRISE_RETURN_IF_ERROR(StepWith(call, "aclnnScatterReduce",
+                                   {{"self", begin},
+                                    {"dim", int64_t{0}},
+                                    {"index", places},
+                                    {"src", x.view().As(slices)},
+                                    {"reduce", int64_t{call.op.code}},
+                                    {"includeSelf", true},
+                                    {"out", result}}));
+  return CopyTo(call, Narrowed(result, 0, 0, out.sizes[0]), out.As(std::array{out.sizes[0], slices[1]}));
+}
+
 constexpr NamedOp kPlaceRows[] = {
     {"GatherNd", kAllTypes, LowerGatherNd},
     {"ScatterAdd", kArithmetic, LowerScatterSlices, kAccumulate},
@@ -154,7 +211,14 @@ constexpr NamedOp kPlaceRows[] = {
     {"TensorScatterAdd", kArithmetic, LowerTensorScatter, kAccumulate},
     {"TensorScatterSub", kArithmetic, LowerTensorScatter, kTake},
     {"TensorScatterUpdate", kAllTypes, LowerTensorScatter, kPut},
+    {"UnsortedSegmentMax", kRealTypes, LowerSegmentReduction, kLargest},
+    {"UnsortedSegmentMaxD", kRealTypes, LowerSegmentReduction, kLargest},
+    {"UnsortedSegmentMin", kRealTypes, LowerSegmentReduction, kLeast},
+    {"UnsortedSegmentMinD", kRealTypes, LowerSegmentReduction, kLeast},
+    {"UnsortedSegmentProd", kRealTypes, LowerSegmentReduction, kProduct},
+    {"UnsortedSegmentProdD", kRealTypes, LowerSegmentReduction, kProduct},
     {"UnsortedSegmentSum", kArithmetic, LowerSegmentSum},
+    {"UnsortedSegmentSumD", kArithmetic, LowerSegmentSum},
 };
 
 }  // namespace

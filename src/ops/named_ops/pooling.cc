@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
+#include "ops/named_ops/expression.h"
 #include "ops/named_ops/image.h"
 #include "ops/named_ops/settings.h"
 #include "ops/named_ops/steps.h"
@@ -17,83 +19,139 @@ using kernels::DType;
 
 // ---- Means ----
 
-struct MeanWindows {
+struct Windows {
   opdef::ImageLayout layout;
   std::vector<int64_t> sizes, strides;
   std::vector<int64_t> pads;  // of both dims in front, then of both behind
   bool ceil = false;
+
+  bool is_symmetric() const { return pads[0] == pads[2] && pads[1] == pads[3]; }
 };
 
 // \param image  of the tensor that the windows lie in
-StatusOr<MeanWindows> ReadMeanWindows(const NamedCall& call, std::span<const int64_t> image) {
-  MeanWindows out;
-  REPRISE_ASSIGN_OR_RETURN(out.layout, opdef::LayoutOf(call.context, 2));
-  REPRISE_ASSIGN_OR_RETURN(out.sizes, opdef::SpatialOf(call.context, "ksize", out.layout));
-  REPRISE_ASSIGN_OR_RETURN(out.strides, opdef::SpatialOf(call.context, "strides", out.layout));
-  REPRISE_ASSIGN_OR_RETURN(const opdef::Pads pads, opdef::PadsOf(call.context, 2));
-  const std::string mode = call.context.Text("padding_mode");
-  out.pads = {0, 0, 0, 0};
-  out.ceil = call.context.Bool("ceil_mode");
-  if (call.context.Bool("global_pooling")) {
+StatusOr<Windows> ReadWindows(const NamedCall& call, std::span<const int64_t> image) {
+  REPRISE_ASSIGN_OR_RETURN(opdef::NamedWindows given, opdef::NamedWindowsOf(call.context));
+  Windows out = {std::move(given.layout), std::move(given.sizes), std::move(given.strides), {0, 0, 0, 0}, given.ceil};
+  if (given.is_global) {
     for (size_t d = 0; d < 2; ++d) out.sizes[d] = out.strides[d] = image[out.layout.spatial[d]];
     return out;
   }
   for (size_t d = 0; d < 2; ++d) {
-    if (mode == "CALCULATED") {
-      out.pads[d] = pads[d].first;
-      out.pads[2 + d] = pads[d].second;
-    } else if (mode == "SAME") {
-      const int64_t size = image[out.layout.spatial[d]];
-      const int64_t windows = (size + out.strides[d] - 1) / out.strides[d];
-      const int64_t all = std::max<int64_t>(0, (windows - 1) * out.strides[d] + out.sizes[d] - size);
-      out.pads[d] = all / 2;
-      out.pads[2 + d] = all - all / 2;
-      out.ceil = false;
-    }
+    const bool is_same = given.mode == "SAME";
+    const auto [front, behind] =
+        is_same ? opdef::SamePads(image[out.layout.spatial[d]], out.sizes[d], out.strides[d]) : given.pads[d];
+    out.pads[d] = front;
+    out.pads[2 + d] = behind;
+    out.ceil = out.ceil && !is_same;
   }
   return out;
 }
 
-Status LowerNamedAvgPool(NamedCall& call) {
-  const NamedTensor& x = call.Input("x");
-  REPRISE_ASSIGN_OR_RETURN(MeanWindows windows, ReadMeanWindows(call, x.dims));
+// Padding does not count, unless the row says that it does.
+bool CountsPads(const NamedCall& call) {
+  return call.context.op.FindAttribute("exclusive") != nullptr && !call.context.Bool("exclusive");
+}
+
+int64_t DivisorOf(const NamedCall& call) {
+  return call.context.op.FindAttribute("divisor_override") != nullptr ? call.context.Int("divisor_override") : 0;
+}
+
+Status StepMeans(NamedCall& call, Windows windows, bool counts_pads) {
   return StepWith(call, "aclnnAvgPool2d",
-                  {{"self", ChannelsFirst(x.view(), windows.layout)},
+                  {{"self", ChannelsFirst(call.Input("x").view(), windows.layout)},
                    {"kernelSize", std::move(windows.sizes)},
                    {"strides", std::move(windows.strides)},
                    {"paddings", std::move(windows.pads)},
                    {"ceilMode", windows.ceil},
-                   {"countIncludePad", !call.context.Bool("exclusive")},
-                   {"divisorOverride", call.context.Int("divisor_override")},
+                   {"countIncludePad", counts_pads},
+                   {"divisorOverride", DivisorOf(call)},
                    {"cubeMathType", int64_t{0}},
                    {"out", ChannelsFirst(call.OutputView(), windows.layout)}});
+}
+
+Status LowerNamedAvgPool(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(Windows windows, ReadWindows(call, call.Input("x").dims));
+  return StepMeans(call, std::move(windows), CountsPads(call));
+}
+
+// How many elements each window counts, of both dims: [rows, columns].
+std::vector<float> CountsOf(const Windows& windows, std::span<const int64_t> image, std::span<const int64_t> places,
+                            bool counts_pads) {
+  const auto along = [&](size_t d, int64_t place) {
+    const int64_t begin = place * windows.strides[d] - windows.pads[d];
+    const int64_t last = image[d] + (counts_pads ? windows.pads[2 + d] : 0);
+    return std::min(begin + windows.sizes[d], last) - (counts_pads ? begin : std::max<int64_t>(0, begin));
+  };
+  std::vector<float> counts;
+  for (int64_t row = 0; row < places[0]; ++row) {
+    for (int64_t column = 0; column < places[1]; ++column) {
+      counts.push_back(static_cast<float>(along(0, row) * along(1, column)));
+    }
+  }
+  return counts;
+}
+
+// The gradient of a padded image, whose inner part is wanted. Windows divide by what they count.
+Status StepGradientOfPaddedMeans(NamedCall& call, const Windows& windows, const StridedView& out) {
+  const StridedView grad = ChannelsFirst(call.Input("input_grad").view(), windows.layout);
+  const std::span<const int64_t> image = std::span<const int64_t>(out.sizes).subspan(2);
+  const std::span<const int64_t> places = std::span<const int64_t>(grad.sizes).subspan(2);
+  const DType type = Wide(out.dtype);
+  Dims padded = out.sizes;
+  for (size_t d = 0; d < 2; ++d) {
+    const int64_t reach = (places[d] - 1) * windows.strides[d] + windows.sizes[d];
+    const int64_t wanted = windows.pads[d] + image[d] + windows.pads[2 + d];
+    padded[2 + d] = std::max(reach, wanted);
+  }
+  const int64_t divisor = DivisorOf(call);
+  std::vector<float> counts = CountsOf(windows, image, places, CountsPads(call));
+  if (divisor != 0) std::fill(counts.begin(), counts.end(), static_cast<float>(divisor));
+  const StridedView shares = call.Temporary(type, grad.sizes);
+  REPRISE_RETURN_IF_ERROR(
+      call.Step(BinaryRoutine(kCodeDiv), {grad, call.Numbers(DType::kFloat, places, counts.data()), shares}));
+  const StridedView whole = call.Temporary(type, padded);
+  REPRISE_RETURN_IF_ERROR(StepWith(call, "aclnnAvgPool2dBackward",
+                                   {{"gradOutput", shares},
+                                    {"self", Placeholder(call, type, padded)},
+                                    {"kernelSize", windows.sizes},
+                                    {"stride", windows.strides},
+                                    {"padding", std::vector<int64_t>{0, 0}},
+                                    {"ceilMode", false},
+                                    {"countIncludePad", true},
+                                    {"divisorOverride", int64_t{1}},
+                                    {"cubeMathType", int64_t{0}},
+                                    {"gradInput", whole}}));
+  return CopyTo(call, Narrowed(Narrowed(whole, 2, windows.pads[0], image[0]), 3, windows.pads[1], image[1]), out);
 }
 
 Status LowerAvgPoolGradient(NamedCall& call) {
   if (call.shape().size() != 4) {
     return call.WrongOutput(call.output(), fmt::format("gets {} dims", call.shape().size()), "ask for 4 sizes");
   }
-  REPRISE_ASSIGN_OR_RETURN(MeanWindows windows, ReadMeanWindows(call, call.shape()));
+  REPRISE_ASSIGN_OR_RETURN(Windows windows, ReadWindows(call, call.shape()));
   REPRISE_RETURN_IF_ERROR(CheckImages(call, {"input_grad"}, windows.layout));
-  const std::vector<int64_t>& pads = windows.pads;
-  if (pads[0] != pads[2] || pads[1] != pads[3]) {
-    return call.context.WrongAttribute("pads",
-                                       fmt::format("leads to {} rows and {} columns in front, but {} and {} behind",
-                                                   pads[0], pads[1], pads[2], pads[3]),
-                                       "pad the tensor first, so that both sides have as much");
-  }
   const StridedView out = ChannelsFirst(call.OutputView(), windows.layout);
+  if (!windows.is_symmetric()) return StepGradientOfPaddedMeans(call, windows, out);
   return StepWith(call, "aclnnAvgPool2dBackward",
                   {{"gradOutput", ChannelsFirst(call.Input("input_grad").view(), windows.layout)},
                    {"self", Placeholder(call, out.dtype, out.sizes)},
                    {"kernelSize", std::move(windows.sizes)},
                    {"stride", std::move(windows.strides)},
-                   {"padding", std::vector<int64_t>{pads[0], pads[1]}},
+                   {"padding", std::vector<int64_t>{windows.pads[0], windows.pads[1]}},
                    {"ceilMode", windows.ceil},
-                   {"countIncludePad", !call.context.Bool("exclusive")},
-                   {"divisorOverride", call.context.Int("divisor_override")},
+                   {"countIncludePad", CountsPads(call)},
+                   {"divisorOverride", DivisorOf(call)},
                    {"cubeMathType", int64_t{0}},
                    {"gradInput", out}});
+}
+
+Status LowerGlobalMean(NamedCall& call) {
+  const StridedView x = call.Input("x").view();
+  std::vector<int64_t> dims;
+  for (size_t d = 2; d < x.sizes.size(); ++d) dims.push_back(static_cast<int64_t>(d));
+  const StridedView out = call.OutputView();
+  return StepWith(call, "aclnnMean",
+                  {{"self", x}, {"dim", std::move(dims)}, {"keepDim", true}, {"dtype", out.dtype}, {"out", out}});
 }
 
 Status LowerNamedAdaptivePool(NamedCall& call) {
@@ -110,6 +168,105 @@ Status LowerAdaptivePoolGradient(NamedCall& call) {
                   {{"gradOutput", call.Input("input_grad").view()},
                    {"self", Placeholder(call, out.dtype, out.sizes)},
                    {"out", out}});
+}
+
+// ---- Largest elements of windows that name their padding ----
+
+Status StepMaxima(NamedCall& call, Windows windows) {
+  return StepWith(call, "aclnnMaxPool",
+                  {{"self", ChannelsFirst(call.Input("x").view(), windows.layout)},
+                   {"kernelShape", std::move(windows.sizes)},
+                   {"strides", std::move(windows.strides)},
+                   {"autoPad", int64_t{0}},
+                   {"pads", std::move(windows.pads)},
+                   {"dilations", std::vector<int64_t>{1, 1}},
+                   {"ceilMode", int64_t{windows.ceil ? 1 : 0}},
+                   {"out", ChannelsFirst(call.OutputView(), windows.layout)}});
+}
+
+Status LowerNamedMaxPool(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(Windows windows, ReadWindows(call, call.Input("x").dims));
+  return StepMaxima(call, std::move(windows));
+}
+
+// Of Caffe: mode 0 takes the largest elements, 1 means, whose windows count padding.
+Status LowerCaffePool(NamedCall& call) {
+  const std::vector<int64_t> dilation = call.context.Ints("dilation");
+  if (std::any_of(dilation.begin(), dilation.end(), [](int64_t step) { return step != 1; })) {
+    return call.context.WrongAttribute("dilation", fmt::format("is {}", ShapeText(dilation)), "leave it at 1");
+  }
+  REPRISE_ASSIGN_OR_RETURN(Windows windows, ReadWindows(call, call.Input("x").dims));
+  const int64_t mode = call.context.Int("mode");
+  if (mode == 0) return StepMaxima(call, std::move(windows));
+  if (mode == 1) return StepMeans(call, std::move(windows), true);
+  return call.context.WrongAttribute("mode", fmt::format("is {}", mode), "set it to 0 (largest) or 1 (mean)");
+}
+
+// Each gradient goes to the first of the largest elements of its window.
+Status LowerMaxPoolGradient(NamedCall& call) {
+  const NamedTensor& given = call.inputs[0];
+  const NamedTensor& result = call.inputs[1];
+  const NamedTensor& gradient = call.Input("grad");
+  if (given.rank() != 4) {
+    return call.WrongInput(given, fmt::format("has the shape {}", ShapeText(given.dims)), "pass 4 dims");
+  }
+  REPRISE_ASSIGN_OR_RETURN(const Windows windows, ReadWindows(call, given.dims));
+  if (gradient.dims != result.dims) {
+    return call.WrongInput(
+        gradient,
+        fmt::format("has the shape {}, but {} has {}", ShapeText(gradient.dims), result.name, ShapeText(result.dims)),
+        "pass the gradient of the pooled tensor");
+  }
+  StridedView x = ChannelsFirst(given.view(), windows.layout);
+  const StridedView out = ChannelsFirst(call.OutputView(), windows.layout);
+  std::vector<int64_t> pads = {windows.pads[0], windows.pads[1]};
+  StridedView whole = out;
+  if (!windows.is_symmetric()) {  // around it lies what no window chooses
+    Dims padded = x.sizes;
+    int64_t behind[2];
+    for (size_t d = 0; d < 2; ++d) {
+      const int64_t reach = (gradient.dims[windows.layout.spatial[d]] - 1) * windows.strides[d] + windows.sizes[d];
+      behind[d] = std::max(windows.pads[2 + d], reach - windows.pads[d] - x.sizes[2 + d]);
+      padded[2 + d] += windows.pads[d] + behind[d];
+    }
+    const StridedView around = call.Temporary(x.dtype, padded);
+    REPRISE_RETURN_IF_ERROR(
+        StepWith(call, "aclnnConstantPadNd",
+                 {{"self", x},
+                  {"pad", std::vector<int64_t>{windows.pads[1], behind[1], windows.pads[0], behind[0]}},
+                  {"value", kernels::Scalar::Of<double>(-std::numeric_limits<double>::infinity())},
+                  {"out", around}}));
+    x = around;
+    whole = call.Temporary(x.dtype, padded);
+    pads = {0, 0};
+  }
+  const StridedView grad = ChannelsFirst(gradient.view(), windows.layout);
+  const StridedView values = call.Temporary(x.dtype, grad.sizes);
+  const StridedView places = call.Temporary(DType::kInt32, grad.sizes);
+  const std::vector<int64_t> steps = {1, 1};
+  const bool ceil = windows.ceil && windows.is_symmetric();
+  REPRISE_RETURN_IF_ERROR(StepWith(call, "aclnnMaxPool2dWithIndices",
+                                   {{"self", x},
+                                    {"kernelSize", windows.sizes},
+                                    {"stride", windows.strides},
+                                    {"padding", pads},
+                                    {"dilation", steps},
+                                    {"ceilMode", ceil},
+                                    {"out", values},
+                                    {"indices", places}}));
+  REPRISE_RETURN_IF_ERROR(StepWith(call, "aclnnMaxPool2dWithIndicesBackward",
+                                   {{"gradOutput", grad},
+                                    {"self", x},
+                                    {"indices", places},
+                                    {"kernelSize", windows.sizes},
+                                    {"stride", windows.strides},
+                                    {"padding", pads},
+                                    {"dilation", steps},
+                                    {"ceilMode", ceil},
+                                    {"gradInput", whole}}));
+  if (windows.is_symmetric()) return {};
+  whole = Narrowed(Narrowed(whole, 2, windows.pads[0], out.sizes[2]), 3, windows.pads[1], out.sizes[3]);
+  return CopyTo(call, whole, out);
 }
 
 // ---- Largest elements ----
@@ -331,13 +488,86 @@ Status LowerNearest(NamedCall& call) {
       {{"self", rows}, {"dim", int64_t{3}}, {"index", PlacesOf(call, x.sizes[3], out.sizes[3], mode)}, {"out", out}});
 }
 
+// Where each of `out` elements lies between two of `in`.
+struct Between {
+  std::vector<int64_t> low, high;
+  std::vector<float> share;  // of the high one
+};
+
+Between BetweenOf(int64_t in, int64_t out, const ResizeMode& mode) {
+  Between found;
+  for (int64_t i = 0; i < out; ++i) {
+    const auto at = static_cast<double>(i);
+    double place = at * static_cast<double>(in) / static_cast<double>(out);
+    if (mode.aligns) place = out > 1 ? at * static_cast<double>(in - 1) / static_cast<double>(out - 1) : 0;
+    if (mode.is_half) place = std::max(0.0, (at + 0.5) * static_cast<double>(in) / static_cast<double>(out) - 0.5);
+    const int64_t low = std::min(in - 1, static_cast<int64_t>(place));
+    found.low.push_back(low);
+    found.high.push_back(std::min(in - 1, low + 1));
+    found.share.push_back(static_cast<float>(place - static_cast<double>(low)));
+  }
+  return found;
+}
+
+// Rows between rows, then columns between columns, in float32.
+Status LowerBilinear(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const ResizeMode mode, ReadResize(call));
+  const NamedTensor& given = call.Input("x");
+  const StridedView out = call.OutputView();
+  if (out.dtype != DType::kFloat) {
+    return call.context.WrongAttribute("dtype", "is uint8", "leave it at float32, and cast the result");
+  }
+  if (given.dims[2] < 1 || given.dims[3] < 1) {
+    return call.WrongInput(given, "has no elements to choose from", "pass height and width of 1 or more");
+  }
+  Expression f(call, DType::kFloat);
+  StridedView from = f.Convert(given.view());
+  REPRISE_RETURN_IF_ERROR(f.TakeStatus());
+  for (const size_t dim : {size_t{2}, size_t{3}}) {
+    const Between between = BetweenOf(from.sizes[dim], out.sizes[dim], mode);
+    Dims sizes = from.sizes;
+    sizes[dim] = out.sizes[dim];
+    const std::array<int64_t, 1> count = {out.sizes[dim]};
+    const auto chosen = [&](const std::vector<int64_t>& places) -> StatusOr<StridedView> {
+      const StridedView part = call.Temporary(DType::kFloat, sizes);
+      REPRISE_RETURN_IF_ERROR(StepWith(call, "aclnnIndexSelect",
+                                       {{"self", from},
+                                        {"dim", static_cast<int64_t>(dim)},
+                                        {"index", call.Numbers(DType::kInt64, count, places.data())},
+                                        {"out", part}}));
+      return part;
+    };
+    REPRISE_ASSIGN_OR_RETURN(const StridedView low, chosen(between.low));
+    REPRISE_ASSIGN_OR_RETURN(const StridedView high, chosen(between.high));
+    const std::array<int64_t, 2> along = {count[0], 1};
+    StridedView share = call.Numbers(DType::kFloat, count, between.share.data());
+    if (dim == 2) share = share.As(along);
+    from = f.Add(low, f.Mul(f.Sub(high, low), share));
+  }
+  f.Store(from, out);
+  return f.TakeStatus();
+}
+
+// Of Caffe: each element stride_h x stride_w times, multiplied by scale.
+Status LowerUpsample(NamedCall& call) {
+  const StridedView x = call.Input("x").view();
+  const StridedView out = call.OutputView();
+  const std::array<int64_t, 6> apart = {x.sizes[0], x.sizes[1], x.sizes[2], 1, x.sizes[3], 1};
+  const std::array<int64_t, 6> repeated = {
+      x.sizes[0], x.sizes[1], x.sizes[2], call.context.Int("stride_h"), x.sizes[3], call.context.Int("stride_w")};
+  const StridedView to = out.As(repeated);
+  REPRISE_RETURN_IF_ERROR(call.Step(kSpread, {to, x.As(apart)}));
+  const double scale = call.context.Real("scale");
+  return scale == 1 ? Status() : call.Step(kMulScalar, {out, kernels::Scalar::Of<double>(scale), out});
+}
+
 // Each gradient is added to the element that it came from, columns first.
 Status LowerNearestGradient(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const ResizeMode mode, ReadResize(call));
   const StridedView grad = call.Input("grads").view();
   const StridedView out = call.OutputView();
   if (out.sizes[2] < 1 || out.sizes[3] < 1) {
-    return call.WrongInput(call.Input("size"), "names sizes of 0", "pass height and width of 1 or more");
+    return call.context.Wrong("size", "names sizes of 0", "pass height and width of 1 or more");
   }
   const DType wide = Wide(out.dtype);
   StridedView from = grad;
@@ -365,18 +595,31 @@ constexpr DTypeSet kImageTypes = kSingleAndHalfTypes;
 constexpr NamedOp kPoolingRows[] = {
     {"AdaptiveAvgPool2d", kImageTypes, LowerNamedAdaptivePool},
     {"AdaptiveAvgPool2dGrad", {}, LowerAdaptivePoolGradient},
+    {"AvgPool", {}, LowerNamedAvgPool},
+    {"AvgPoolGrad", {}, LowerAvgPoolGradient},
     {"AvgPoolV2", {}, LowerNamedAvgPool},
     {"AvgPoolV2Grad", {}, LowerAvgPoolGradient},
+    {"GlobalAveragePool", kFloatingTypes, LowerGlobalMean},
     {"GridSampler2D", {}, LowerGrid},
     {"GridSampler2DGrad", {}, LowerGrid},
     {"GridSampler3D", {}, LowerGrid},
+    {"MaxPool", kRealTypes, LowerNamedMaxPool},
     {"MaxPool3DWithArgmaxV2", {}, LowerLargest},
+    {"MaxPoolGrad", kFloatingTypes, LowerMaxPoolGradient},
     {"MaxPoolGradWithArgmaxV1", {}, LowerLargestGradientWithMask},
     {"MaxPoolGradWithArgmaxV3", {}, LowerLargestGradient},
+    {"MaxPoolV3", kRealTypes, LowerNamedMaxPool},
+    {"MaxPoolV3Grad", kFloatingTypes, LowerMaxPoolGradient},
     {"MaxPoolWithArgmaxV1", {}, LowerLargestWithMask},
     {"MaxPoolWithArgmaxV3", {}, LowerLargest},
+    {"Pooling", kSingleAndFloat16, LowerCaffePool},
+    {"ResizeBilinearV2", kRealTypes, LowerBilinear},
+    {"ResizeBilinearV2D", kSingleAndFloat16, LowerBilinear},
     {"ResizeNearestNeighborV2", {}, LowerNearest},
+    {"ResizeNearestNeighborV2D", {}, LowerNearest},
     {"ResizeNearestNeighborV2Grad", {}, LowerNearestGradient},
+    {"ResizeNearestNeighborV2GradD", {}, LowerNearestGradient},
+    {"Upsample", kSingleAndFloat16, LowerUpsample},
 };
 
 }  // namespace

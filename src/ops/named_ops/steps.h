@@ -36,6 +36,7 @@ namespace reprise::ops::named {
 std::span<const NamedOp> ActivationRows();
 std::span<const NamedOp> AttentionRows();
 std::span<const NamedOp> BlockRows();
+std::span<const NamedOp> ChannelRows();
 std::span<const NamedOp> ConvolutionRows();
 std::span<const NamedOp> DeformableRows();
 std::span<const NamedOp> DetectionRows();
@@ -57,6 +58,7 @@ std::span<const NamedOp> RecurrentRows();
 std::span<const NamedOp> ReductionRows();
 std::span<const NamedOp> RoutingRows();
 std::span<const NamedOp> TextRows();
+std::span<const NamedOp> TrainingRows();
 
 // ---- As a function computes it ----
 
