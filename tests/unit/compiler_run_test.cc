@@ -5,18 +5,22 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "compiler/picture.h"
 #include "compiler/tune.h"
 #include "compiler/tuning_bank.h"
 #include "compiler_run_fixture.h"
+#include "product_generator.h"
 #include "scale.h"
 
 namespace reprise::compiler {
@@ -47,6 +51,40 @@ TEST_F(CompilerRun, WithoutReuseEachValueHasABlock) {
   EXPECT_OK(Compile(kChain, options));
   EXPECT_EQ(executable_->needs().features, 3U * 512U);
   EXPECT_EQ(Values(Run({In({0, 1, -2, 3}, {4})})[0]), (std::vector<float>{0, 3, 0, 15}));
+}
+
+// What is spread over rows or over columns, and what a reduction gave, is read by the tasks of one group.
+TEST_F(CompilerRun, GroupsRunAcrossBroadcasts) {
+  testing::ProductGenerator generator;
+  EXPECT_OK(
+      Compile("graph spread\n"
+              "x = Data() : float32 [2, 1, 2048]\n"
+              "y = Data() : float32 [2, 3, 2048]\n"
+              "w = Data() : float32 [2048]\n"
+              "axes = Const() : int32 [1] = -1\n"
+              "m = ReduceMax(y, axes){keep_dims=true} : float32 [2, 3, 1]\n"
+              "a = Mul(x, y)\n"
+              "b = Mul(a, w)\n"
+              "c = Mul(b, m)\n"
+              "return c\n"));
+  std::vector<float> x(2 * 2048), y(2 * 3 * 2048), w(2048);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 5) - 2;
+  for (size_t i = 0; i < y.size(); ++i) y[i] = static_cast<float>(i % 7 + i / 2048);
+  for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i % 3);
+  std::vector<float> expected(y.size());
+  for (size_t row = 0; row < 6; ++row) {
+    const float most = *std::max_element(y.begin() + row * 2048, y.begin() + (row + 1) * 2048);
+    for (size_t j = 0; j < 2048; ++j) {
+      expected[row * 2048 + j] = x[row / 3 * 2048 + j] * y[row * 2048 + j] * w[j] * most;
+    }
+  }
+  for (int run = 0; run < 5; ++run) {
+    ASSERT_EQ(Values(Run({In(x, {2, 1, 2048}), In(y, {2, 3, 2048}), In(w, {2048})})[0]), expected) << run;
+  }
+  const char* const is_fused = std::getenv("REPRISE_FUSE");
+  if (is_fused != nullptr && std::string_view(is_fused) == "0") return;
+  EXPECT_GT(generator.made, 0) << "the three products are one group";
+  executable_.reset();  // before its generator
 }
 
 TEST_F(CompilerRun, EachRunHasAddressesOfItsOwn) {
