@@ -75,7 +75,10 @@ def run(python, ours, *arguments):
         environment["PYTHONPATH"] = str(ROOT / "build" / "release" / "python")
     if ours is None:  # nothing of a device
         environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-    command = [*python.split(), *map(str, arguments)]
+    words = python.split()
+    if os.path.exists(words[0]):  # relative to this folder, which is not that of the process
+        words[0] = os.path.abspath(words[0])
+    command = [*words, *map(str, arguments)]
     with tempfile.TemporaryDirectory() as folder:  # compilations leave files in the working folder
         done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder, timeout=600)
     if done.returncode != 0:
