@@ -1,6 +1,6 @@
 #!/bin/bash
 # compiled_table.sh [ARGUMENTS of tests/torchair/compiled_table.py]: PyTorch's table of operators through torch.compile with
-# torchair, in both modes. The rows are written to build/release/compiled_table.csv; twenty minutes on one core.
+# torchair, in both modes. The rows are written to build/release/compiled_table.csv; a quarter of an hour on one core.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$(scripts/venv.sh)

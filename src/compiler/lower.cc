@@ -9,6 +9,7 @@
 #include "compiler/node_call.h"
 #include "compiler/storage.h"
 #include "compiler/views.h"
+#include "opdef/graph_op.h"
 #include "ops/named_lowering.h"
 
 namespace reprise::compiler {
@@ -263,8 +264,14 @@ class Lowering final : public ops::Arena {
     const StorageId output = Add(Storage::Kind::kOutput, index, *bytes);
     const Tensor& tensor = graph_.TensorOf(port);
     ops::NamedRequest request{.type = "TensorMove", .arena = this};
-    request.inputs = {{ops::OperandOf(tensor.dtype, tensor.shape.numbers(), Pointer(value))}};
-    request.outputs = {{ops::OperandOf(tensor.dtype, tensor.shape.numbers(), Pointer(output))}};
+    int32_t dtype = tensor.dtype;
+    std::vector<int64_t> dims = tensor.shape.numbers();
+    if (opdef::TypeBits(dtype) == 4) {  // two in a byte, which no kernel takes apart
+      dtype = static_cast<int32_t>(kernels::DType::kUInt8);
+      dims = {static_cast<int64_t>(*bytes)};
+    }
+    request.inputs = {{ops::OperandOf(dtype, dims, Pointer(value))}};
+    request.outputs = {{ops::OperandOf(dtype, dims, Pointer(output))}};
     REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<ops::NamedCall> copy, ops::LowerNamed(std::move(request)));
     const size_t tasks = lowered_.tasks.size();
     Take(*copy, kNoNode);

@@ -286,3 +286,27 @@ GRADIENTS = {
 @pytest.mark.parametrize("key", GRADIENTS)
 def test_gradients(key):
     check_gradients(GRADIENTS[key])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_statistics_of_batch_norms_are_float32(dtype):
+    """However the operator is spelled: those of the elements, not rounded to their type."""
+    x = torch.randn(3, 2, 5).to(dtype)
+    exact = x.double()
+    wanted = exact.mean((0, 2)), exact.var((0, 2), correction=0).add(1e-5).rsqrt()
+    weight, bias, mean, var = (torch.rand(2).to(dtype).npu() for _ in range(4))
+    running = lambda: (mean.clone(), var.clone())  # noqa: E731
+    x, aten = x.npu(), torch.ops.aten
+    whole = aten.native_batch_norm(x, weight, bias, *running(), True, 0.1, 1e-5)
+    for results in (whole, aten._native_batch_norm_legit(x, weight, bias, *running(), True, 0.1, 1e-5),
+                    aten._native_batch_norm_legit_functional(x, weight, bias, *running(), True, 0.1, 1e-5),
+                    aten._native_batch_norm_legit.no_stats(x, weight, bias, True, 0.1, 1e-5),
+                    aten._batch_norm_with_update(x, weight, bias, *running(), 0.1, 1e-5),
+                    aten._batch_norm_with_update_functional(x, weight, bias, *running(), 0.1, 1e-5)):
+        assert torch.equal(results[0], whole[0])
+        torch.testing.assert_close([each.cpu() for each in results[1:3]], [each.float() for each in wanted], rtol=1e-5, atol=1e-6)
+    own = running()
+    aten._batch_norm_with_update(x, weight, bias, *own, 0.25, 1e-5)
+    torch.testing.assert_close(own[0].cpu().double(), mean.cpu().double() * 0.75 + wanted[0] * 0.25, rtol=1e-2, atol=1e-2)
+    still = aten._native_batch_norm_legit(x, weight, bias, mean, var, False, 0.1, 1e-5)
+    assert torch.equal(still[0], aten.native_batch_norm(x, weight, bias, mean, var, False, 0.1, 1e-5)[0]) and still[1].numel() == 0

@@ -522,3 +522,16 @@ def test_captures_that_fail_say_what_to_do():
     g = compiled(lambda x: x * 2)
     x = rand(3)
     torch.testing.assert_close(g(x), x * 2)
+
+
+def test_ends_of_ranges_are_tensors():
+    """A capture does not read them, and each replay has those of its call."""
+    def function(first, last):
+        own = {"device": first.device}
+        return [torch.linspace(first, last, 5, **own), torch.logspace(0.5, last, 4, base=2.0, **own),
+                torch.linspace(first, 7, 3, dtype=torch.int64, **own)]
+
+    step = compiled(function)
+    for first, last in ((1.0, 9.0), (-2.0, 4.0), (3.0, 3.0)):
+        ends = [torch.tensor(each).npu() for each in (first, last)]
+        torch.testing.assert_close(step(*ends), [each.npu() for each in function(torch.tensor(first), torch.tensor(last))])

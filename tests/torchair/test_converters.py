@@ -165,3 +165,13 @@ def test_unknown_operators_are_named(monkeypatch):
     step = compiled(lambda x: torch.linalg.inv(x))
     with pytest.raises(Exception, match="(?s)linalg_inv.*register_fx_node_ge_converter"):
         step(numbers(3, 3))
+
+
+def test_whole_numbers_where_floats_are_meant():
+    x = tokens(9, 3, 4)
+    check(lambda x: [torch.nan_to_num(x), torch.nan_to_num(x, 1.0, 2.0, 3.0), torch.ops.aten.native_dropout_backward(x, x > 4, 1.5)], x)
+
+
+def test_norms_of_16_bits_whose_powers_are_beyond_their_type():
+    x = (numbers(40) * 8).half()
+    check(lambda x: [torch.dist(x, x * 0, 4), torch.linalg.vector_norm(x, 5), torch.dist(x, x + 2, 3.5)], x, bound=4e-3)

@@ -175,7 +175,7 @@ def test_TA_042_043_049_new_memory_and_sizes():
 
 
 def test_TA_047_types_that_bytes_carry():
-    """Floats of 8 bits that PyTorch has no name for are bytes for it, and nothing else. No operator here makes FLOAT4_E1M2."""
+    """Floats of 8 bits that PyTorch has no name for are bytes for it, and nothing else."""
     x = torch.tensor([1.0, -2.0, 0.5, 3.0]).npu()
     graphs_of(lambda x: x + 1, x)  # the engine begins
 
@@ -203,6 +203,41 @@ def test_TA_047_types_that_bytes_carry():
         program(DataType.DT_FLOAT16).compile()
     with pytest.raises(RuntimeError, match="Cast: y is type 41, which no operator writes"):
         program(DataType.DT_UINT8, DataType.DT_FLOAT4_E1M2).compile()
+
+
+def test_TA_047_types_of_four_bits():
+    """No operator here makes FLOAT4_E1M2: the numbers, two in a byte, go through the graph as they are."""
+    graphs_of(lambda x: x + 1, numbers(3))  # the engine begins
+    content = [0x21, 0x43, 0x65, 0x87]
+
+    def program(special, type_for_torch, shape):
+        with GeGraph("packed") as graph:
+            made = torchair.ge.Const(content, DataType.DT_UINT8)
+            for desc in (made.node.attr["value"].t.desc, made.desc):
+                desc.dtype = to_proto(special)
+                set_shape(desc, [8])
+            y = torchair.ge.custom_op("Reshape", inputs={"x": made, "shape": torchair.ge.Const(shape)}, outputs=["y"])
+            y.desc.dtype = to_proto(special)
+            graph.outputs.append(y)
+        graph_pass.add_net_output(graph)
+        set_shape(graph.nodes["NetOutput"].input_desc[0], shape)
+        graph_pass.run(graph)
+        graph_pass.set_attributes(graph, 1)
+        graph.attr["_output_dtypes"].list.i[:] = [int(type_for_torch)]
+        made = torchair.core._backend.TorchNpuGraph("packed")
+        made.load(graph)
+        return made
+
+    for shape in ([8], [2, 4]):
+        packed = program(DataType.DT_FLOAT4_E1M2, DataType.DT_UINT8, shape)
+        with pytest.warns(UserWarning, match="output 0 is of type 41 in the engine, and uint8 for PyTorch"):
+            packed.compile()
+        (result,) = packed.run([])
+        assert result.dtype == torch.uint8 and list(result.shape) == shape
+        assert result.cpu().view(-1)[:4].tolist() == content  # eight numbers are four bytes
+    for special, type_for_torch in ((DataType.DT_FLOAT4_E1M2, DataType.DT_FLOAT16), (DataType.DT_FLOAT4_E2M1, DataType.DT_UINT8)):
+        with pytest.raises(RuntimeError, match=rf"the type {int(special)} of GE output 0 is not equal to FX net output\(s\) type"):
+            program(special, type_for_torch, [8]).compile()
 
 
 def test_TA_046_results_that_differ():

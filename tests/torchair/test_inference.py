@@ -202,6 +202,17 @@ def test_TA_182_gradients_are_refused(tmp_path):
         again(x.clone().requires_grad_())
 
 
+def test_TA_188_random_numbers_are_not_kept(tmp_path):
+    class Noisy(nn.Module):
+        def step(self, x):
+            return x + torch.rand_like(x)
+
+    step = cache_compile(Noisy().step, cache_dir=str(tmp_path))
+    with torch.no_grad(), pytest.raises(AssertionError, match="cannot be cached: its input 1 holds offsets"):
+        step(numbers(3))
+    assert not os.path.exists(step.path)
+
+
 def test_TA_189_programs_of_graphs():
     made, _ = graphs_of(lambda x, y: (x.view(-1), (x @ y).relu(), x.shape[0] * 2), numbers(3, 4), numbers(4, 2), dynamic=True)
     text = made[0].codegen()

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Gradients of batch normalisation in 16 bits. The statistics that the forward pass saved are float32, and the CPU
-// takes those only with weights of that type. And the steps of SyncBatchNorm, of which the CPU has none.
+// takes those only with weights of that type. Forms of the forward pass that the CPU gives statistics of 16 bits. And
+// the steps of SyncBatchNorm, of which the CPU has none.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
@@ -122,7 +123,43 @@ at::Tensor SyncBackwardElements(const at::Tensor& gradient, const at::Tensor& in
   return result.to(input.scalar_type());
 }
 
+// The forms of native_batch_norm that say which arguments they write. Their statistics are float32, as those of
+// native_batch_norm; without training there are none.
+using Normalised = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+Normalised BatchNormWithStats(const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
+                              const OptionalTensor& running_mean, const OptionalTensor& running_var, bool training,
+                              double momentum, double eps) {
+  Normalised results = at::native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps);
+  if (!training) {
+    const at::Tensor none = at::empty({0}, std::get<1>(results).options());
+    return {std::get<0>(results), none, at::empty_like(none)};
+  }
+  return results;
+}
+
+Normalised BatchNormLegit(const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
+                          at::Tensor& running_mean, at::Tensor& running_var, bool training, double momentum,
+                          double eps) {
+  return BatchNormWithStats(input, weight, bias, running_mean, running_var, training, momentum, eps);
+}
+
+Normalised BatchNormOfBatch(const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
+                            bool training, double momentum, double eps) {
+  return BatchNormWithStats(input, weight, bias, {}, {}, training, momentum, eps);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> BatchNormWithUpdate(
+    const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias, at::Tensor& running_mean,
+    at::Tensor& running_var, double momentum, double eps) {
+  auto [result, mean, invstd] = BatchNormWithStats(input, weight, bias, running_mean, running_var, true, momentum, eps);
+  return {result, mean, invstd, at::empty({0}, input.options().dtype(at::kByte))};
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_native_batch_norm_legit", &BatchNormLegit);
+  m.impl("_native_batch_norm_legit.no_stats", &BatchNormOfBatch);
+  m.impl("_batch_norm_with_update", &BatchNormWithUpdate);
   m.impl("batch_norm_stats", &SyncStats);
   m.impl("batch_norm_gather_stats", &SyncGatherEqual);
   m.impl("batch_norm_gather_stats_with_counts", &SyncGather);

@@ -38,7 +38,17 @@ def _for_engine():
     }
 
 
+@functools.lru_cache(None)
+def _for_capture():
+    """Eager calls of these read numbers of the device, which a capture must not."""
+    packets = (torch.ops.aten.linspace, torch.ops.aten.logspace)
+    return {
+        op: decomposition_table[op] for packet in packets for op in (getattr(packet, each) for each in packet.overloads())
+        if "Tensor" in op._overloadname and op in decomposition_table and not op._schema.is_mutable
+    }
+
+
 def decompositions_of(config, custom):
-    table = {} if config.captures() else dict(_for_engine())
+    table = dict(_for_capture() if config.captures() else _for_engine())
     table.update(custom or {})
     return table

@@ -225,8 +225,9 @@ def _native_dropout(input, p, train, *, meta_outputs):  # noqa: A002
 
 @converts("native_dropout_backward.default")
 def _native_dropout_backward(grad_output, mask, scale, *, meta_outputs):
-    scaled = ge.operator("Mul")(grad_output, Const(scale, grad_output.dtype))
-    return ge.operator("SelectV2")(mask, scaled, Const(0, grad_output.dtype))
+    own = promote(grad_output, target_dtype=meta_outputs.dtype)  # gradients of whole numbers become floats
+    scaled = ge.operator("Mul")(own, Const(scale, own.dtype))
+    return ge.operator("SelectV2")(mask, scaled, Const(0, own.dtype))
 
 
 _ = math, Tensor

@@ -340,6 +340,8 @@ def _masked_fill(self, mask, value, *, meta_outputs):
 
 @converts("nan_to_num.default")
 def _nan_to_num(self, nan=None, posinf=None, neginf=None, *, meta_outputs):
+    if not meta_outputs.torch_dtype.is_floating_point:
+        return ge.operator("Identity")(self)
     info = torch.finfo(meta_outputs.torch_dtype)
     return ge.operator("NanToNum")(
         self, nan=0.0 if nan is None else nan, posinf=info.max if posinf is None else posinf,

@@ -182,8 +182,11 @@ def _vector_norm(self, ord=2, dim=None, keepdim=False, *, dtype=None, meta_outpu
         return ge.operator("ReduceSum")(size, dims, keep_dims=bool(keepdim))
     if ord == 2:
         return ge.operator("Sqrt")(ge.operator("ReduceSum")(ge.operator("Mul")(x, x), dims, keep_dims=bool(keepdim)))
-    powers = ge.operator("Pow")(size, Const(float(ord), x.dtype))
-    return ge.operator("Pow")(ge.operator("ReduceSum")(powers, dims, keep_dims=bool(keepdim)), Const(1.0 / ord, x.dtype))
+    if x.dtype in (DataType.DT_FLOAT16, DataType.DT_BF16):  # powers of them, and their sum, are soon beyond 65504
+        size = Cast(size, dst_type=DataType.DT_FLOAT)
+    powers = ge.operator("Pow")(size, Const(float(ord), size.dtype))
+    total = ge.operator("ReduceSum")(powers, dims, keep_dims=bool(keepdim))
+    return promote(ge.operator("Pow")(total, Const(1.0 / ord, size.dtype)), target_dtype=x.dtype)
 
 
 @converts("cumsum.default")
