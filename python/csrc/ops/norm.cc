@@ -123,36 +123,25 @@ at::Tensor SyncBackwardElements(const at::Tensor& gradient, const at::Tensor& in
   return result.to(input.scalar_type());
 }
 
-// The forms of native_batch_norm that say which arguments they write. Their statistics are float32, as those of
-// native_batch_norm; without training there are none.
+// The forms of native_batch_norm that say which arguments they write. Their statistics are its own, of float32.
 using Normalised = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-
-Normalised BatchNormWithStats(const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
-                              const OptionalTensor& running_mean, const OptionalTensor& running_var, bool training,
-                              double momentum, double eps) {
-  Normalised results = at::native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps);
-  if (!training) {
-    const at::Tensor none = at::empty({0}, std::get<1>(results).options());
-    return {std::get<0>(results), none, at::empty_like(none)};
-  }
-  return results;
-}
 
 Normalised BatchNormLegit(const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
                           at::Tensor& running_mean, at::Tensor& running_var, bool training, double momentum,
                           double eps) {
-  return BatchNormWithStats(input, weight, bias, running_mean, running_var, training, momentum, eps);
+  return at::native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps);
 }
 
 Normalised BatchNormOfBatch(const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
                             bool training, double momentum, double eps) {
-  return BatchNormWithStats(input, weight, bias, {}, {}, training, momentum, eps);
+  return at::native_batch_norm(input, weight, bias, {}, {}, training, momentum, eps);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> BatchNormWithUpdate(
     const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias, at::Tensor& running_mean,
     at::Tensor& running_var, double momentum, double eps) {
-  auto [result, mean, invstd] = BatchNormWithStats(input, weight, bias, running_mean, running_var, true, momentum, eps);
+  auto [result, mean, invstd] =
+      at::native_batch_norm(input, weight, bias, running_mean, running_var, true, momentum, eps);
   return {result, mean, invstd, at::empty({0}, input.options().dtype(at::kByte))};
 }
 
