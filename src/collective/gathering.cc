@@ -202,7 +202,7 @@ Status Joining::Link() {
   MutexLock lock(gathering.mutex);
   if (!gathering.has_linked) {
     gathering.has_linked = true;
-    const auto link = [&]() -> Status {
+    const auto link = [&]() REPRISE_REQUIRES(gathering.mutex) -> Status {
       if (!gathering.is_leader) {
         REPRISE_ASSIGN_OR_RETURN(gathering.board, Board::Open(gathering.nonce, table.board));
       }

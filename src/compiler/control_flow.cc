@@ -151,8 +151,9 @@ class Caller {
     for (size_t i = 0; i < callee.inputs.size(); ++i) {
       const size_t number = CallerInput(callee, i, skipped);
       if (number >= arguments.size()) {
-        return Wrong(fmt::format("the graph {} takes input {}, the node gives {}", callee.name, number, arguments.size()),
-                     "give the node as many inputs as the graph has Data nodes");
+        return Wrong(
+            fmt::format("the graph {} takes input {}, the node gives {}", callee.name, number, arguments.size()),
+            "give the node as many inputs as the graph has Data nodes");
       }
       inputs.push_back(arguments[number]);
     }

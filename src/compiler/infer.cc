@@ -19,7 +19,6 @@ using opdef::Dim;
 
 constexpr size_t kMostElements = 4096;  // of constants whose values decide shapes
 
-
 template <class T, class To>
 std::vector<To> Elements(const std::string& bytes) {
   std::vector<To> elements(bytes.size() / sizeof(T));

@@ -25,7 +25,8 @@ void ForEachOperand(const Lowered& lowered, const LoweredTask& task, Visit visit
 }
 
 void Note(std::vector<Touch>& touches, uint32_t stream, uint32_t task) {
-  const auto found = std::find_if(touches.begin(), touches.end(), [&](const Touch& touch) { return touch.stream == stream; });
+  const auto found =
+      std::find_if(touches.begin(), touches.end(), [&](const Touch& touch) { return touch.stream == stream; });
   if (found == touches.end()) {
     touches.push_back({stream, task, task});
   } else {
@@ -92,9 +93,8 @@ class InPlace {
 
   // Other streams have done with the storage.
   bool IsReadBefore(const Storage& storage, uint32_t at) const {
-    return std::all_of(storage.touches.begin(), storage.touches.end(), [&](const Touch& touch) {
-      return touch.last == at || lowered_.order.IsBefore(touch.last, at);
-    });
+    return std::all_of(storage.touches.begin(), storage.touches.end(),
+                       [&](const Touch& touch) { return touch.last == at || lowered_.order.IsBefore(touch.last, at); });
   }
 
   void Visit(uint32_t at) {
@@ -160,8 +160,9 @@ uint32_t Lowered::RegionOf(const Storage& storage) const {
 }
 
 StorageId Lowered::Find(uint64_t address) const {
-  const auto behind = std::upper_bound(storages.begin(), storages.end(), address,
-                                       [](uint64_t wanted, const Storage& storage) { return wanted < storage.address; });
+  const auto behind =
+      std::upper_bound(storages.begin(), storages.end(), address,
+                       [](uint64_t wanted, const Storage& storage) { return wanted < storage.address; });
   return static_cast<StorageId>(behind - storages.begin() - 1);
 }
 
@@ -200,7 +201,8 @@ StatusOr<MemoryNeeds> PlanMemory(Lowered& lowered, const CompileOptions& options
   }
   for (Storage& storage : lowered.storages) {
     if (storage.same_as == kNoStorage) continue;
-    storage.offset = lowered.storages[RootOf(lowered, static_cast<StorageId>(&storage - lowered.storages.data()))].offset;
+    storage.offset =
+        lowered.storages[RootOf(lowered, static_cast<StorageId>(&storage - lowered.storages.data()))].offset;
   }
   return needs;
 }

@@ -12,7 +12,7 @@
 namespace reprise::compiler {
 namespace {
 
-constexpr std::array<std::string_view, 9> kReshapes = {"ExpandDims", "FlattenV2", "Identity",  "Reshape",   "Squeeze",
+constexpr std::array<std::string_view, 9> kReshapes = {"ExpandDims", "FlattenV2", "Identity",    "Reshape", "Squeeze",
                                                        "SqueezeV3",  "Unsqueeze", "UnsqueezeV3", "Bitcast"};
 constexpr std::array<std::string_view, 3> kJoins = {"Concat", "ConcatD", "ConcatV2"};
 constexpr std::array<std::string_view, 2> kSlices = {"SplitD", "SplitV"};

@@ -13,9 +13,9 @@ namespace reprise::engine {
 namespace {
 
 // As the option spells them, with the numbers of aclDataType.
-constexpr std::pair<std::string_view, int32_t> kTypes[] = {{"FP32", 0},   {"FP16", 1},   {"INT8", 2},  {"INT32", 3},
-                                                           {"UINT8", 4},  {"INT16", 6},  {"UINT16", 7}, {"UINT32", 8},
-                                                           {"INT64", 9},  {"UINT64", 10}, {"DOUBLE", 11}};
+constexpr std::pair<std::string_view, int32_t> kTypes[] = {{"FP32", 0},  {"FP16", 1},    {"INT8", 2},   {"INT32", 3},
+                                                           {"UINT8", 4}, {"INT16", 6},   {"UINT16", 7}, {"UINT32", 8},
+                                                           {"INT64", 9}, {"UINT64", 10}, {"DOUBLE", 11}};
 
 }  // namespace
 

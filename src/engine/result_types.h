@@ -8,8 +8,8 @@
 
 namespace reprise::engine {
 
-/// Casts the results of a graph to the type that ge.outputDatatype names; empty: leaves them. Refuses names that it does
-/// not know, and types that no kernel computes.
+/// Casts the results of a graph to the type that ge.outputDatatype names; empty: leaves them. Refuses names that it
+/// does not know, and types that no kernel computes.
 Status CastResults(compiler::Graph& graph, std::string_view type);
 
 }  // namespace reprise::engine

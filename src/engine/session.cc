@@ -435,7 +435,7 @@ Status Session::UnregisterAllocator(void* stream) {
 StatusOr<compiler::TuneReport> Session::Tune(const compiler::Graph& graph, std::span<const InputTensor> inputs,
                                              compiler::TuningBank& bank, const compiler::TuneOptions& options) {
   if (!sync_mutex_.try_lock()) return RunsAlready(id_).Culprit(fmt::format("session {}", id_));
-  const std::unique_ptr<Mutex, void (*)(Mutex*)> unlock(&sync_mutex_, [](Mutex* mutex) { mutex->unlock(); });
+  const UniqueLock lock(sync_mutex_, std::adopt_lock);
   REPRISE_RETURN_IF_ERROR(UseOwnDevice());
   REPRISE_ASSIGN_OR_RETURN(runtime::Stream * stream, own_stream_.Get());
   REPRISE_ASSIGN_OR_RETURN(const CompiledGraph::Subject subject,

@@ -241,7 +241,7 @@ StatusOr<compiler::TuneReport> RunTuning(uint64_t id, const OptionMap& options) 
         .Culprit(fmt::format("tuning session {}", id))
         .Hint("call again when the other call has returned");
   }
-  const std::unique_ptr<Mutex, void (*)(Mutex*)> unlock(&all.run_mutex, [](Mutex* mutex) { mutex->unlock(); });
+  const UniqueLock run(all.run_mutex, std::adopt_lock);
   compiler::TuneOptions trials;
   std::string work_path;
   {

@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/svg_text.h"
 #include "base/text_file.h"
 #include "ir/task_info.h"
 #include "observe/colours.h"
 #include "observe/grouping.h"
 #include "observe/lanes.h"
-#include "base/svg_text.h"
 #include "observe/task_text.h"
 
 namespace reprise::observe {

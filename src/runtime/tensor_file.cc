@@ -63,7 +63,7 @@ std::string NpyHeader(const ir::TensorInfo& tensor) {
   std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
                                  NpyType(TypeOfTensor(tensor)), fmt::join(tensor.sizes, ", "),
                                  tensor.sizes.size() == 1 ? "," : "");  // "(3)" is no tuple
-  constexpr size_t kPrefix = 10;  // magic, version, length
+  constexpr size_t kPrefix = 10;                                        // magic, version, length
   constexpr size_t kAlignment = 64;
   text.append(kAlignment - 1 - (kPrefix + text.size()) % kAlignment, ' ');
   text += '\n';

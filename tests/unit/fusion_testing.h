@@ -65,7 +65,8 @@ inline void ExpectNear(const Graph& before, const Graph& after) {
       double largest = 0;
       for (const double element : a) largest = std::isfinite(element) ? std::max(largest, std::abs(element)) : largest;
       for (size_t n = 0; n < a.size(); ++n) {
-        ASSERT_NEAR(a[n], b[n], unit * (1 + std::max(std::abs(a[n]), largest / 8))) << "result " << i << ", element " << n;
+        ASSERT_NEAR(a[n], b[n], unit * (1 + std::max(std::abs(a[n]), largest / 8)))
+            << "result " << i << ", element " << n;
       }
     }
   }

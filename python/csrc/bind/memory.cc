@@ -415,7 +415,8 @@ void BindStorages(py::module_& module) {
   Def(module, "_npu_setStorageError", [](uint64_t storage, std::string message) {
     StorageAt(storage).release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(message));
   });
-  Def(module, "_npu_clearStorageError", [](uint64_t storage) { StorageAt(storage).clear_data_ptr_access_error_msg_(); });
+  Def(module, "_npu_clearStorageError",
+      [](uint64_t storage) { StorageAt(storage).clear_data_ptr_access_error_msg_(); });
   Def(module, "_set_cached_tensors_enabled", [](bool enabled) { at::caching::set_cached_tensors_enabled(enabled); });
   Def(module, "_add_cached_tensor", [](const at::Tensor& tensor) { at::caching::add_cached_tensor(tensor); });
   Def(module, "_remove_cached_tensor", [](const at::Tensor& tensor) { at::caching::remove_cached_tensor(tensor); });

@@ -11,8 +11,8 @@ namespace reprise::compiler {
 std::span<const Pass> FusionPasses() {
   static const auto* const all = [] {
     auto* const passes = new std::vector<Pass>;
-    for (const std::span<const Pass> some :
-         {MovementFusions(), ActivationFusions(), NormFusions(), ProductFusions(), ConvolutionFusions(), AttentionFusions()}) {
+    for (const std::span<const Pass> some : {MovementFusions(), ActivationFusions(), NormFusions(), ProductFusions(),
+                                             ConvolutionFusions(), AttentionFusions()}) {
       passes->insert(passes->end(), some.begin(), some.end());
     }
     return passes;

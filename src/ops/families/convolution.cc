@@ -59,8 +59,17 @@ Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
     }
   }
   if (is_channels_last) {
-    channels_last::Operands same{operands.input, operands.weight, nullptr, operands.bias, nullptr, operands.out,
-                                 operands.input_ref, operands.weight_ref, {}, operands.out_ref, operands.is_temporary};
+    channels_last::Operands same{operands.input,
+                                 operands.weight,
+                                 nullptr,
+                                 operands.bias,
+                                 nullptr,
+                                 operands.out,
+                                 operands.input_ref,
+                                 operands.weight_ref,
+                                 {},
+                                 operands.out_ref,
+                                 operands.is_temporary};
     return channels_last::AddLaunches(call, shape, same, {});
   }
   auto made = std::make_shared<ConvSetup>(shape, operands.input_ref, &operands.weight_ref);
