@@ -3,7 +3,7 @@
 first call, and of later ones, of small models in both modes.
 
     python bench/compile/compile_bench.py --ours "PYTHON" --published "PYTHON" [--only REGEX] [--steps 200] [--json FILE]
-        [--large [--others "PYTHON"]]
+        [--large [--others "PYTHON"] [--contestants REGEX]]
 
 Either interpreter may be left out. ``--ours`` needs PYTHONPATH=build/release/python, which is set for it; ``--published``
 runs with the variables of set_env.sh, as its users have them (scripts/bench_compile.sh does all this). Both compute the same
@@ -116,6 +116,8 @@ def large(options, packages):
         if not re.search(options.only, name):
             continue
         for contestant in CONTESTANTS:
+            if not re.search(options.contestants, contestant):
+                continue
             for kind, python in packages if contestant in OF_TORCHAIR else others:
                 row = run(python, None if kind == "others" else kind == "ours", HERE / "contestants.py", name, contestant, options.steps)
                 print(f"| {name} | {contestant} | {kind} | {cell(row, 'first', 1)} | {cell(row, 'step', 1e3)} | "
@@ -148,6 +150,7 @@ def main():
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--json", help="writes the figures")
     parser.add_argument("--large", action="store_true", help="the models of bench/ge")
+    parser.add_argument("--contestants", default="", help="with --large: a regular expression")
     parser.add_argument("--others", help="an interpreter with ONNX Runtime and OpenVINO")
     options = parser.parse_args()
     packages = [(kind, python) for kind, python in (("ours", options.ours), ("published", options.published)) if python]

@@ -8,6 +8,7 @@ CPU, and for what dynamo compiles the number of graphs that it compiles anew for
 (None where the model has no rows to add, or the contestant no dynamo).
 """
 import json
+import os
 import pathlib
 import statistics
 import sys
@@ -73,7 +74,7 @@ def recompiled(step):
 
 def main():
     name, contestant, steps = sys.argv[1:]
-    torch.set_num_threads(1)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))  # as many as the device has workers
     torch.manual_seed(1)
     model, inputs = ge_bench.MODELS[name]()
     expected = ge_bench.first(ge_bench.eager(model, inputs)()).float()
