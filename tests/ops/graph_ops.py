@@ -10,6 +10,7 @@ import torch
 
 import aclnn
 from aclnn import LIB_DIR, AclError, check, device, memory
+from graph_ops_numbers import close
 
 import gen_graph_ops  # noqa: E402 - aclnn knows where it is
 
@@ -204,3 +205,18 @@ def read(tensors, is_list):
             count *= dim
         values.append(elements(tensor.address, count, tensor.dtype()).clone().reshape(tensor.dims()))
     return values if is_list else values[0]
+
+
+def hold(type, cases):
+    """Calls the operator with each case, of inputs, attributes, expectation, scale of the bound and options of the call."""
+    for inputs, attributes, expected, scale, options in cases:
+        shown = {name: getattr(value, "shape", value) for name, value in inputs.items()}
+        try:
+            found = call(type, inputs, attributes, **options)
+            if isinstance(expected, dict):
+                for name, one in expected.items():
+                    close(found[name], one, scale)
+            else:
+                close(next(iter(found.values())), expected, scale)
+        except (AssertionError, AclError) as error:
+            raise AssertionError(f"{type} {shown} {attributes}: {error}") from None

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from aclnn import AclError
-from graph_ops import FAMILIES, ROWS, call
+from graph_ops import FAMILIES, ROWS, call, hold
 from graph_ops_numbers import FLOATS, HALF, SINGLES, b16, c64, close, f16, f32, f64, i8, i16, i32, i64, numbers, u8, wide
 
 CASES = {}
@@ -588,17 +588,7 @@ def states_after(type, inputs, how):
 
 @pytest.mark.parametrize("type", sorted(CASES))
 def test_as_pytorch(type):
-    for inputs, attributes, expected, scale, options in CASES[type]:
-        shown = {name: getattr(value, "shape", value) for name, value in inputs.items()}
-        try:
-            found = call(type, inputs, attributes, **options)
-            if isinstance(expected, dict):
-                for name, one in expected.items():
-                    close(found[name], one, scale)
-            else:
-                close(next(iter(found.values())), expected, scale)
-        except (AssertionError, AclError) as error:
-            raise AssertionError(f"{type} {shown} {attributes}: {error}") from None
+    hold(type, CASES[type])
 
 
 def test_every_row_has_a_case():
