@@ -15,7 +15,7 @@
 #   make bench                benchmarks against goals and other systems: table and plot; BENCH_ARGS="--rows R1,R8"
 #   make bench-compile        torch.compile with this torchair and with the published one: first calls and steps; downloads it
 #   make bench-collectives    collectives beside raw limits, Gloo and Open MPI, and a tensor-parallel decoder
-#   make bench-ge             models of the graph engine beside captures, PyTorch, ONNX Runtime and OpenVINO; downloads them
+#   make bench-models         whole models, compiled and captured, beside PyTorch, ONNX Runtime and OpenVINO; downloads them
 #   make fuzz                 clang's libFuzzer on sequences of calls and on everything that reads input; FUZZ_SECONDS=60
 #   make lint                 format, layers, generated files, clang-tidy
 #   make install PREFIX=DIR   a toolkit tree: include/, lib64/, set_env.sh; STRIP= keeps what debuggers need
@@ -27,7 +27,7 @@ STRIP ?= --strip
 JOBS ?= $(shell nproc)
 PRESETS ?= release torch wheel asan tsan
 
-.PHONY: demo test test-all test-models test-wheel compiled-table flaky mutants conformance bench bench-collectives bench-compile bench-ge fuzz lint format install uninstall deps dev-deps clean
+.PHONY: demo test test-all test-models test-wheel compiled-table flaky mutants conformance bench bench-collectives bench-compile bench-models fuzz lint format install uninstall deps dev-deps clean
 
 demo: deps
 	@scripts/demo.sh "$(CURDIR)/build/demo"
@@ -85,9 +85,9 @@ bench-collectives: deps
 	@scripts/deps.sh bench || echo "benchmarks: going on without the systems that are not installed" >&2
 	@scripts/bench_collectives.sh $(BENCH_ARGS)
 
-bench-ge: deps
+bench-models: deps
 	@scripts/deps.sh torch
-	@scripts/bench_ge.sh $(BENCH_ARGS)
+	@scripts/bench_models.sh $(BENCH_ARGS)
 
 fuzz:
 	@scripts/deps.sh build test fuzz

@@ -26,6 +26,8 @@ if scripts/deps.sh torch >"$out/torch.log" 2>&1 && python=$(scripts/venv.sh 2>>"
   TARGETS=torch_npu scripts/build.sh release -DREPRISE_TORCH=ON "-DREPRISE_PYTHON=$python"
   PYTHONPATH=$PWD/build/release/python "$python" bench/torch/torch_bench.py --markdown "$out/torch.md" --json "$out/torch.json"
   echo
+  PYTHONPATH=$PWD/build/release/python "$python" bench/torch/calls_bench.py --markdown "$out/calls.md" --json "$out/calls.json"
+  echo
   TARGETS="opapi ops_loop" scripts/build.sh release
   "$python" bench/ops/ops_bench.py --markdown "$out/ops.md" --svg "$out/ops.svg" --json "$out/ops.json"
 else

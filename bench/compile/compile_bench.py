@@ -3,17 +3,12 @@
 first call, and of later ones, of small models in both modes.
 
     python bench/compile/compile_bench.py --ours "PYTHON" --published "PYTHON" [--only REGEX] [--steps 200] [--json FILE]
-        [--large [--others "PYTHON"] [--contestants REGEX]]
 
 Either interpreter may be left out. ``--ours`` needs PYTHONPATH=build/release/python, which is set for it; ``--published``
 runs with the variables of set_env.sh, as its users have them (scripts/bench_compile.sh does all this). Both compute the same
 models with the same numbers, and their results are compared with each other and with eager calls before anything is shown.
 First calls are measured once in a process of their own per model, as seconds of CPU time of the whole process; later calls
 as the median of wall time, since capture and engine work on other threads.
-
-``--large`` takes the models of bench/ge instead, and beside both packages what PyTorch, its inductor, ONNX Runtime and
-OpenVINO make of them on the CPU (contestants.py); these run in the interpreter of ``--others``, which is that of ``--ours``
-unless it is given.
 """
 import argparse
 import json
@@ -73,8 +68,6 @@ def run(python, ours, *arguments):
     environment = dict(os.environ)
     if ours:
         environment["PYTHONPATH"] = str(ROOT / "build" / "release" / "python")
-    if ours is None:  # nothing of a device
-        environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     words = python.split()
     if os.path.exists(words[0]):  # relative to this folder, which is not that of the process
         words[0] = os.path.abspath(words[0])
@@ -104,39 +97,10 @@ def models():
     return list(small_models.MODELS)
 
 
-def large(options, packages):
-    """The rows of --large, printed as they come."""
-    sys.path.insert(0, str(HERE))
-    from contestants import CONTESTANTS, OF_TORCHAIR, ge_bench
-
-    print("| model | contestant | package | first call, s of CPU | step, ms | compiled anew | apart |\n|---|---|---|---|---|---|---|")
-    others = [("others", options.others or options.ours)] if options.others or options.ours else []
-    rows = []
-    for name in ge_bench.MODELS:
-        if not re.search(options.only, name):
-            continue
-        for contestant in CONTESTANTS:
-            if not re.search(options.contestants, contestant):
-                continue
-            for kind, python in packages if contestant in OF_TORCHAIR else others:
-                row = run(python, None if kind == "others" else kind == "ours", HERE / "contestants.py", name, contestant, options.steps)
-                print(f"| {name} | {contestant} | {kind} | {cell(row, 'first', 1)} | {cell(row, 'step', 1e3)} | "
-                      f"{row.get('recompiled') or '-'} | {row.get('apart', '-')} |", flush=True)
-                rows.append({"model": name, "contestant": contestant, "package": kind, **row})
-    return rows
-
-
 def cell(row, key, scale):
     if row is None:
         return "-"
     return row["error"] if "error" in row and key == "first" else "-" if "error" in row else f"{row[key] * scale:.2f}"
-
-
-def finish(options, rows):
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
-    return int(any("error" in row for row in rows))
 
 
 def main():
@@ -149,15 +113,10 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--json", help="writes the figures")
-    parser.add_argument("--large", action="store_true", help="the models of bench/ge")
-    parser.add_argument("--contestants", default="", help="with --large: a regular expression")
-    parser.add_argument("--others", help="an interpreter with ONNX Runtime and OpenVINO")
     options = parser.parse_args()
     packages = [(kind, python) for kind, python in (("ours", options.ours), ("published", options.published)) if python]
     if not packages:
         parser.error("name an interpreter: --ours, --published or both")
-    if options.large:
-        return finish(options, large(options, packages))
     print("| model | mode | package | first call, s of CPU | step, ms | eager step, ms | apart |\n|---|---|---|---|---|---|---|")
     rows, status = [], 0
     for name in models():
@@ -176,7 +135,10 @@ def main():
                       f"{'-' if apart is None else f'{apart:.1e}'} |", flush=True)
                 rows.append({"model": name, "mode": mode, "package": kind, "apart": apart, **row})
             status |= apart is not None and not apart < 1e-3
-    return int(status or finish(options, rows))
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=1)
+    return int(status or any("error" in row for row in rows))
 
 
 if __name__ == "__main__":

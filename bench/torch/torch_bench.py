@@ -215,6 +215,17 @@ def table(results):
     return "\n".join(lines) + "\n"
 
 
+def report(text, figures, arguments):
+    """Prints the table, and writes what --markdown and --json name."""
+    print(text, end="")
+    if arguments.markdown:
+        with open(arguments.markdown, "w", encoding="utf-8") as file:
+            file.write(text)
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(figures, file, indent=1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=4, help="to spend on each model")
@@ -228,14 +239,7 @@ def main():
         for name in arguments.only.split(","):
             print(f"{name} ...", flush=True)
             results[name] = summary(measure(contestants(MODELS[name], not arguments.no_inductor), arguments.seconds))
-    text = table(results)
-    print(text, end="")
-    if arguments.markdown:
-        with open(arguments.markdown, "w", encoding="utf-8") as file:
-            file.write(text)
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(results, file, indent=1)
+    report(table(results), results, arguments)
 
 
 if __name__ == "__main__":

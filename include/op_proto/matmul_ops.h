@@ -436,6 +436,7 @@ class WeightQuantBatchMatmulV2 : public Operator {
   REPRISE_OP_OUTPUT(WeightQuantBatchMatmulV2, y)
   REPRISE_OP_ATTRIBUTE(WeightQuantBatchMatmulV2, transpose_x, Bool)
   REPRISE_OP_ATTRIBUTE(WeightQuantBatchMatmulV2, transpose_weight, Bool)
+  REPRISE_OP_ATTRIBUTE(WeightQuantBatchMatmulV2, antiquant_group_size, Int)
   REPRISE_OP_ATTRIBUTE(WeightQuantBatchMatmulV2, inner_precise, Int)
 };
 

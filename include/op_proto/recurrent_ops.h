@@ -182,6 +182,38 @@ class DynamicRNNV2Grad : public Operator {
   REPRISE_OP_ATTRIBUTE(DynamicRNNV2Grad, merge_mode, String)
 };
 
+/* One layer and direction of a GRU, weights as rows of gates r, z, n; fusions make it. */
+class GRUFused : public Operator {
+ public:
+  explicit GRUFused(const char* name) : Operator(name, "GRUFused") {}
+  REPRISE_OP_CONSTRUCTORS(GRUFused)
+  REPRISE_OP_INPUT(GRUFused, x)
+  REPRISE_OP_INPUT(GRUFused, weight_input)
+  REPRISE_OP_INPUT(GRUFused, weight_hidden)
+  REPRISE_OP_INPUT(GRUFused, bias_input)
+  REPRISE_OP_INPUT(GRUFused, bias_hidden)
+  REPRISE_OP_INPUT(GRUFused, init_h)
+  REPRISE_OP_OUTPUT(GRUFused, y)
+  REPRISE_OP_OUTPUT(GRUFused, last_h)
+};
+
+/* One layer and direction of an LSTM, weights as rows of gates i, f, g, o; fusions make it. */
+class LSTMFused : public Operator {
+ public:
+  explicit LSTMFused(const char* name) : Operator(name, "LSTMFused") {}
+  REPRISE_OP_CONSTRUCTORS(LSTMFused)
+  REPRISE_OP_INPUT(LSTMFused, x)
+  REPRISE_OP_INPUT(LSTMFused, weight_input)
+  REPRISE_OP_INPUT(LSTMFused, weight_hidden)
+  REPRISE_OP_INPUT(LSTMFused, bias_input)
+  REPRISE_OP_INPUT(LSTMFused, bias_hidden)
+  REPRISE_OP_INPUT(LSTMFused, init_h)
+  REPRISE_OP_INPUT(LSTMFused, init_c)
+  REPRISE_OP_OUTPUT(LSTMFused, y)
+  REPRISE_OP_OUTPUT(LSTMFused, last_h)
+  REPRISE_OP_OUTPUT(LSTMFused, last_c)
+};
+
 }  // namespace op
 }  // namespace ge
 

@@ -7,6 +7,10 @@
 #ifndef REPRISE_STREAM_H_
 #define REPRISE_STREAM_H_
 
+#include <optional>
+
+#include "reprise/error.h"
+
 namespace reprise {
 
 /** Device of the calling thread's context; 0 when it has none. */
@@ -21,6 +25,10 @@ void* CurrentStream(int device = -1);
  *  device. The stream is borrowed. A thread that never had a context takes the stream's.
  *  Throws Exception: 107017 not a stream. */
 void SetCurrentStream(void* stream);
+
+/** The error that the next synchronisation of `stream` will report, and reports all the same, in the words of
+ *  aclrtSynchronizeStream; nullopt: none so far. Waits for nothing. Throws Exception: 107017 not a stream. */
+std::optional<Exception> PendingError(void* stream);
 
 /** Another current stream until the end of the scope. */
 class StreamGuard {

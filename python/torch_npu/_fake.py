@@ -25,3 +25,8 @@ def _device_hint(tensor):
 
 
 torch._meta_registrations.device_hint = _device_hint
+
+# Graphs see the steps of these networks, as those of other devices do; only eager calls are one operator (rnn.cc).
+for _network in (torch.ops.aten.lstm.input, torch.ops.aten.gru.input):
+    _steps = _network.py_kernels[torch._C.DispatchKey.CompositeImplicitAutograd]
+    _network.py_impl(torch._C.DispatchKey.AutogradPrivateUse1)(_steps)

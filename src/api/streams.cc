@@ -94,6 +94,17 @@ void SetCurrentStream(void* stream) {
   });
 }
 
+std::optional<Exception> PendingError(void* stream) {
+  Status pending;
+  api::Call("reprise::PendingError", [&]() -> Status {
+    REPRISE_ASSIGN_OR_RETURN(const runtime::Stream* found, runtime::FindAnyStream(stream));
+    pending = found->PendingError();
+    return {};
+  });
+  if (pending.ok()) return std::nullopt;
+  return api::ToException("aclrtSynchronizeStream", pending);
+}
+
 StreamGuard::StreamGuard(void* stream) {
   device_ = api::Value("reprise::StreamGuard", [&] { return DeviceOf(stream); });
   previous_ = api::ExchangeCurrentStream(device_, stream);

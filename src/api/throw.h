@@ -7,8 +7,12 @@
 
 #include "base/call_trace.h"
 #include "base/status.h"
+#include "reprise/error.h"
 
 namespace reprise::api {
+
+/// The error as the C++ interface has it.
+Exception ToException(const char* function, const Status& status);
 
 /// Reports the error as a C function would (last error, recent message, logs) and throws it as reprise::Exception, or
 /// OutOfMemory for 207001.

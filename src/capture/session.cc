@@ -604,7 +604,7 @@ Status ToLastNode(Attach attach) {
 uint32_t CacheOpInfo(const Stream& stream) {
   if (!stream.is_capturing()) return 0;
   std::lock_guard lock(stream.context().capture_mutex);
-  const auto* session = static_cast<const Session*>(stream.sink());
+  const Session* session = Session::Of(stream);
   return session != nullptr ? session->origin().attributes.cache_op_info.load() : 0;
 }
 

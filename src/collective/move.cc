@@ -14,14 +14,13 @@
 #include "collective/operation.h"
 #include "device/ipc_memory.h"
 #include "device/memory.h"
+#include "device/work_cost.h"
 #include "runtime/tasks.h"
 
 namespace reprise::collective {
 namespace {
 
 using device::MemoryRegistry;
-
-constexpr int64_t kFoldGrain = 64 << 10;  // elements; less is not worth another thread
 
 // Whether this machine has cores that do not move data of the operator as its other ranks do: only then a rank's part
 // is worth to be cut. Else threads would keep each other from running.
@@ -201,7 +200,8 @@ Status FoldHere(device::RunContext& context, const Operation& operation, uint64_
               data.data(),
               ranks};
   context.scheduler().ParallelFor(
-      static_cast<int64_t>(count), HasCoresLeft(operation) ? kFoldGrain : static_cast<int64_t>(count),
+      static_cast<int64_t>(count),
+      HasCoresLeft(operation) ? device::GrainOf({.elements = ranks}) : static_cast<int64_t>(count),
       [](void* argument, int64_t begin, int64_t end) {
         const auto& all = *static_cast<const FoldJob*>(argument);
         PerRank<const void*> at(all.count);

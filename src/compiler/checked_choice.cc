@@ -10,31 +10,53 @@
 #include "compiler/passes/writes.h"
 #include "compiler/rewrite.h"
 #include "compiler/storage.h"
+#include "ops/prepared_weights.h"
 
 namespace reprise::compiler {
 namespace {
 
-// Products of fewer rows read a weight as it is.
-constexpr int64_t kFewestRows = 16;
+// Products of fewer rows read a weight as fast where it lies: they wait for memory, or nearly.
+constexpr int64_t kFewestRows = 4;
 // Of one weight of which no product is made: statistics, scales, biases.
 constexpr uint64_t kSmallBytes = 64 << 10;
 // Multiply-adds of all products of checked weights; below, a run takes less than the tasks around the check.
 constexpr int64_t kFewestProducts = 1 << 20;
 
+enum class Kind : uint8_t { kConvolution, kMatrices, kFewBits, kRecurrent };
+
 struct Product {
   std::string_view type, weight;
-  bool is_convolution;
+  Kind kind;
 };
 constexpr Product kProducts[] = {
-    {"Conv2D", "filter", true},     {"Conv2DFused", "filter", true}, {"DepthwiseConv2D", "filter", true},
-    {"Conv3D", "filter", true},     {"MatMul", "x2", false},         {"MatMulV2", "x2", false},
-    {"MatMulV3", "x2", false},      {"BatchMatMul", "x2", false},    {"BatchMatMulV2", "x2", false},
-    {"BatchMatMulV3", "x2", false},
+    {"Conv2D", "filter", Kind::kConvolution},
+    {"Conv2DFused", "filter", Kind::kConvolution},
+    {"DepthwiseConv2D", "filter", Kind::kConvolution},
+    {"Conv3D", "filter", Kind::kConvolution},
+    {"MatMul", "x2", Kind::kMatrices},
+    {"MatMulV2", "x2", Kind::kMatrices},
+    {"MatMulV3", "x2", Kind::kMatrices},
+    {"BatchMatMul", "x2", Kind::kMatrices},
+    {"BatchMatMulV2", "x2", Kind::kMatrices},
+    {"BatchMatMulV3", "x2", Kind::kMatrices},
+    {"WeightQuantBatchMatmulV2", "weight", Kind::kFewBits},
+    {"LSTMFused", "weight_hidden", Kind::kRecurrent},
+    {"GRUFused", "weight_hidden", Kind::kRecurrent},
 };
 
 // Norms of inference, which fold into the product that they follow: their operands behind the first are as constant as
 // the weights are, though frameworks say so of parameters alone, and not of statistics.
 constexpr std::string_view kNorms[] = {"BNInfer", "BatchNorm", "BatchNormV3"};
+
+constexpr int32_t kInt4 = 29;  // aclDataType
+constexpr int32_t kInt32 = 3;
+
+// Whether a product of so many rows reads its weight in another order once it stays.
+bool IsReordered(Kind kind, int32_t dtype, int64_t rows) {
+  if (kind == Kind::kRecurrent) return true;
+  if (kind != Kind::kFewBits) return rows >= kFewestRows;
+  return (dtype == kInt4 || dtype == kInt32) && rows <= ops::MostPreparedAntiquantRows();
+}
 
 class Choice {
  public:
@@ -139,10 +161,12 @@ class Choice {
       const opdef::Shape& result = graph_.TensorOf({id, 0}).shape;
       if (own.empty() || !shape.is_static() || !result.is_static() || shape.rank() < 2 || result.rank() < 2) return;
       const int64_t elements = shape.elements().number();
-      const int64_t columns = product->is_convolution ? shape[0].number() : result[result.rank() - 1].number();
-      const int64_t rows = product->is_convolution ? result.elements().number() / std::max<int64_t>(1, columns)
-                                                   : result[result.rank() - 2].number();
-      if (rows < kFewestRows) return;
+      const bool is_convolution = product->kind == Kind::kConvolution;
+      const bool has_one_weight = is_convolution || product->kind == Kind::kRecurrent;  // for all of the result
+      const int64_t columns = is_convolution ? shape[0].number() : result[result.rank() - 1].number();
+      const int64_t rows = has_one_weight ? result.elements().number() / std::max<int64_t>(1, columns)
+                                          : result[result.rank() - 2].number();
+      if (!IsReordered(product->kind, graph_.TensorOf(weight).dtype, rows)) return;
       useful_.insert(own.begin(), own.end());
       products_ += elements > INT64_MAX / 2 / rows ? kFewestProducts : std::min(elements * rows, kFewestProducts);
     }

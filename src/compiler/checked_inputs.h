@@ -23,7 +23,8 @@
 namespace reprise::compiler {
 
 /// Those of `asked` whose values a compilation makes use of, by index of Graph::inputs: filters of convolutions and
-/// right operands of products of many rows, as far as they have `most_bytes` together, and small ones beside them.
+/// right operands of products of many rows, weights of 4 bits of products of few, as far as they have `most_bytes`
+/// together, and small ones beside them.
 /// Inputs that the graph writes are left out. `graph`: after all passes.
 std::vector<uint32_t> ChooseCheckedInputs(const Graph& graph, const CompileOptions& options,
                                           std::span<const uint32_t> asked, uint64_t most_bytes);

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <set>
 
 #include "compiler/node_call.h"
 #include "compiler/storage.h"
+#include "compiler/strided_views.h"
 #include "compiler/views.h"
 #include "opdef/graph_op.h"
 #include "ops/named_lowering.h"
@@ -18,15 +20,16 @@ namespace {
 // Addresses that stand for storages: where programs have no memory, far apart.
 constexpr uint64_t kFirstAddress = uint64_t{1} << 45;
 
-// A value: where its elements begin, row-major.
+// A value: where its elements begin.
 struct Value {
   StorageId storage = kNoStorage;
   uint64_t offset = 0;
+  std::vector<int64_t> strides = {};  // in elements; empty: row-major
 };
 
 class Lowering final : public ops::Arena {
  public:
-  explicit Lowering(const Graph& graph) : graph_(graph) {}
+  explicit Lowering(const Graph& graph) : graph_(graph), strided_(FindStridedValues(graph)) {}
 
   StatusOr<Lowered> Run(bool has_single_stream) {
     REPRISE_ASSIGN_OR_RETURN(lowered_.streams, AssignStreams(graph_, has_single_stream));
@@ -38,6 +41,7 @@ class Lowering final : public ops::Arena {
     ClaimParts();
     for (const NodeId id : TopologicalOrder(graph_)) REPRISE_RETURN_IF_ERROR(LowerNode(id));
     for (uint32_t i = 0; i < lowered_.outputs; ++i) REPRISE_RETURN_IF_ERROR(FinishOutput(i));
+    if (lowered_.order.streams() == 1) JoinTasks(lowered_);
     Order();
     return std::move(lowered_);
   }
@@ -53,6 +57,12 @@ class Lowering final : public ops::Arena {
 
  private:
   using Key = std::pair<NodeId, uint32_t>;
+  // The joined tensor that a value is a part of, and where it lies there.
+  struct Part {
+    NodeId whole;
+    uint64_t offset;
+    std::vector<int64_t> strides;  // as those of a value
+  };
 
   StorageId Add(Storage::Kind kind, uint32_t index, uint64_t bytes) {
     Storage storage;
@@ -99,8 +109,8 @@ class Lowering final : public ops::Arena {
     for (uint32_t i = 0; i < lowered_.outputs; ++i) {
       const Port port = Behind(graph_.results[i]);
       const Node& node = graph_.at(port.node);
-      const bool is_written_here =
-          node.kind == NodeKind::kOperator && !IsSlice(node) && !ReferencedInput(graph_, port.node, port.output);
+      const bool is_written_here = node.kind == NodeKind::kOperator && !IsSlice(graph_, port.node) &&
+                                   !ReferencedInput(graph_, port.node, port.output);
       if (is_written_here) claims_.try_emplace({port.node, port.output}, i);
     }
   }
@@ -120,16 +130,29 @@ class Lowering final : public ops::Arena {
       if (graph_.at(id).is_removed) continue;
       const std::optional<std::vector<JoinedPart>> parts = JoinedParts(graph_, id);
       if (!parts) continue;
-      std::vector<Key> written;
+      std::vector<std::pair<Key, Part>> written;
       for (const JoinedPart& part : *parts) {
-        const std::optional<Key> key = OnlyWriter(graph_.at(id).inputs[part.input].source, uses);
+        const Port source = graph_.at(id).inputs[part.input].source;
+        const std::optional<Key> key = OnlyWriter(source, uses);
         if (!key) break;
-        written.push_back(*key);
+        std::optional<std::vector<int64_t>> strides = StridesOf(part, source, {key->first, key->second});
+        if (!strides) break;
+        written.push_back({*key, {id, part.offset, std::move(*strides)}});
       }
       if (written.size() != parts->size()) continue;
-      for (size_t i = 0; i < written.size(); ++i) parts_[written[i]] = {id, (*parts)[i].offset};
+      parts_.insert(std::make_move_iterator(written.begin()), std::make_move_iterator(written.end()));
       joined_.insert(id);
     }
+  }
+
+  // Where in the joined tensor `writer` writes the elements that `source` shows, perhaps in another shape; nothing if
+  // it cannot.
+  std::optional<std::vector<int64_t>> StridesOf(const JoinedPart& part, const Port& source, const Port& writer) const {
+    if (part.strides.empty()) return part.strides;
+    const Tensor& written = graph_.TensorOf(writer);
+    if (!WritesStrides(graph_.at(writer.node), written.dtype) || !written.shape.is_static()) return std::nullopt;
+    if (written.shape.elements().Is(0)) return std::nullopt;
+    return ReshapedStrides(graph_.TensorOf(source).shape.numbers(), part.strides, written.shape.numbers());
   }
 
   // The output that a value is, perhaps seen in another shape, if nobody else sees it and it can be written anywhere.
@@ -140,7 +163,7 @@ class Lowering final : public ops::Arena {
       if (!IsReshape(node)) break;
       port = node.inputs[0].source;
     }
-    if (IsSlice(graph_.at(port.node)) || ReferencedInput(graph_, port.node, port.output)) return std::nullopt;
+    if (IsSlice(graph_, port.node) || ReferencedInput(graph_, port.node, port.output)) return std::nullopt;
     return Key(port.node, port.output);
   }
 
@@ -149,12 +172,12 @@ class Lowering final : public ops::Arena {
     const std::optional<uint64_t> bytes = BytesOf(graph_.TensorOf(port));
     if (!bytes) return Unknown(port);
     if (const auto part = parts_.find({port.node, port.output}); part != parts_.end()) {
-      const Port whole{part->second.first, 0};
+      const Port whole{part->second.whole, 0};
       const auto [entry, is_new] = values_.try_emplace(Key(whole.node, 0));
       if (is_new) {
         REPRISE_ASSIGN_OR_RETURN(entry->second, NewValue(whole));
       }
-      return Value{entry->second.storage, entry->second.offset + part->second.second};
+      return Value{entry->second.storage, entry->second.offset + part->second.offset, part->second.strides};
     }
     const auto claim = claims_.find({port.node, port.output});
     if (claim == claims_.end()) return Value{Add(Storage::Kind::kFeature, 0, *bytes), 0};
@@ -182,6 +205,7 @@ class Lowering final : public ops::Arena {
             .Hint("run the graph with an Executable, which runs such nodes one by one");
       case NodeKind::kOperator: break;
     }
+    if (strided_.contains({id, 0})) return LowerStrided(id);
     if (IsReshape(node)) {
       REPRISE_ASSIGN_OR_RETURN(values_[Key(id, 0)], ValueOf(node.inputs[0].source));
       return {};
@@ -195,6 +219,18 @@ class Lowering final : public ops::Arena {
     }
     if (joined_.contains(id)) return {};  // its inputs lie where the result does
     return LowerOperator(id);
+  }
+
+  // Its outputs are read where its input lies.
+  Status LowerStrided(NodeId id) {
+    for (uint32_t i = 0; i < graph_.at(id).outputs.size(); ++i) {
+      const StridedValue& strided = strided_.at({id, i});
+      REPRISE_ASSIGN_OR_RETURN(const Value source, ValueOf(strided.source));
+      const auto item = static_cast<uint64_t>(opdef::TypeBits(graph_.TensorOf(strided.source).dtype)) / 8;
+      values_[{id, i}] = {source.storage, source.offset + static_cast<uint64_t>(strided.offset) * item,
+                          strided.strides};
+    }
+    return {};
   }
 
   Status AddConstant(NodeId id) {
@@ -212,7 +248,7 @@ class Lowering final : public ops::Arena {
     for (uint32_t i = 0; i < node.inputs.size(); ++i) {
       if (!node.inputs[i].source.is_set()) continue;
       REPRISE_ASSIGN_OR_RETURN(const Value value, ValueOf(node.inputs[i].source));
-      call.SetInput(i, Pointer(value));
+      call.SetInput(i, Pointer(value), value.strides);
     }
     for (uint32_t i = 0; i < node.outputs.size(); ++i) {
       Value value;
@@ -232,7 +268,7 @@ class Lowering final : public ops::Arena {
         REPRISE_ASSIGN_OR_RETURN(value, NewValue({id, i}));
       }
       values_[{id, i}] = value;
-      call.SetOutput(i, Pointer(value), lowered_.storages[value.storage].bytes - value.offset);
+      call.SetOutput(i, Pointer(value), lowered_.storages[value.storage].bytes - value.offset, value.strides);
     }
     REPRISE_RETURN_IF_ERROR(call.Infer());
     REPRISE_RETURN_IF_ERROR(call.Plan());
@@ -352,10 +388,10 @@ class Lowering final : public ops::Arena {
   std::map<NodeId, uint32_t> last_task_;
   std::map<NodeId, std::vector<uint32_t>> ends_;
   std::vector<StorageId> copied_outputs_;  // by task that copies to an output, from where
+  std::map<Key, StridedValue> strided_;
   std::map<Key, Value> values_;
   std::map<Key, uint32_t> claims_;  // the output of the graph that a value is
-  std::map<Key, std::pair<NodeId, uint64_t>>
-      parts_;                // the joined tensor that a value is a part of, and where it begins
+  std::map<Key, Part> parts_;
   std::set<Key> used_;       // values that somebody reads
   std::set<NodeId> joined_;  // nodes whose inputs are all such parts
   uint64_t next_address_ = kFirstAddress;

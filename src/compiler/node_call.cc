@@ -81,13 +81,18 @@ void NodeCall::Fill(ops::NamedTensor& tensor, const Tensor& known) const {
   tensor.buffer_bytes = BytesOf(known).value_or(0);
 }
 
-void NodeCall::SetInput(uint32_t input, void* data) {
-  if (places_[input] != kNowhere) call_->inputs[places_[input]].data = data;
+void NodeCall::SetInput(uint32_t input, void* data, std::span<const int64_t> strides) {
+  if (places_[input] == kNowhere) return;
+  ops::NamedTensor& tensor = call_->inputs[places_[input]];
+  tensor.data = data;
+  tensor.strides.assign(strides.begin(), strides.end());
 }
 
-void NodeCall::SetOutput(uint32_t output, void* data, uint64_t bytes) {
-  call_->outputs[output].data = data;
-  call_->outputs[output].buffer_bytes = bytes;
+void NodeCall::SetOutput(uint32_t output, void* data, uint64_t bytes, std::span<const int64_t> strides) {
+  ops::NamedTensor& tensor = call_->outputs[output];
+  tensor.data = data;
+  tensor.buffer_bytes = bytes;
+  tensor.strides.assign(strides.begin(), strides.end());
 }
 
 void NodeCall::LeaveOut(uint32_t output) {

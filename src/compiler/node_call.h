@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -21,9 +22,9 @@ class NodeCall {
   /// Whether there are steps for the node (100024), and its operands fit.
   Status TakeStatus() { return std::move(status_); }
 
-  /// Memory of an input (output) of the node.
-  void SetInput(uint32_t input, void* data);
-  void SetOutput(uint32_t output, void* data, uint64_t bytes);
+  /// Memory of an input (output) of the node. \param strides  in elements; empty: row-major
+  void SetInput(uint32_t input, void* data, std::span<const int64_t> strides = {});
+  void SetOutput(uint32_t output, void* data, uint64_t bytes, std::span<const int64_t> strides = {});
   /// Nobody wants the output: it gets memory of the call if the steps need it.
   void LeaveOut(uint32_t output);
   /// Whether the row wants the value of an input.

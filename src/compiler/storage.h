@@ -98,6 +98,10 @@ struct Lowered {
 /// and what their steps refuse, with the node.
 StatusOr<Lowered> Lower(const Graph& graph, bool has_single_stream);
 
+/// Makes one task of short ones that ops::Launch::join can join and that need nothing of each other. \pre one stream,
+/// and no order yet
+void JoinTasks(Lowered& lowered);
+
 /// Lets tasks read constants in the forms that their kernels like best (ops::PreparedForm). Constants that nobody reads
 /// otherwise take no memory.
 void PrepareConstants(Lowered& lowered);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "compiler/graph.h"
@@ -15,13 +16,18 @@ namespace reprise::compiler {
 /// (_cannot_be_deleted) are none; MemoryConflictPass marks those whose memory somebody writes.
 bool IsReshape(const Node& node);
 
-/// One of the operators that cut a tensor.
-bool IsSlice(const Node& node);
+/// One of the operators that cut a tensor: splits, and a StridedSliceV2 whose block lies back to back.
+bool IsSlice(const Graph& graph, NodeId node);
 /// Which input a node of IsSlice cuts.
 uint32_t SlicedInput(const Node& node);
 /// Where the outputs of a cut begin in its input, in bytes, if each lies back to back there; else nothing. Copies that
 /// have to stay have none.
 std::optional<std::vector<uint64_t>> SliceOffsets(const Graph& graph, NodeId node);
+
+/// The numbers of an input of constants; nothing where it is left out or not known.
+std::optional<std::vector<int64_t>> NumbersOf(const Graph& graph, const Node& node, std::string_view name);
+/// Where a StridedSliceV2 of a tensor of these sizes begins in each dim, if it takes neighbours; else nothing.
+std::optional<std::vector<int64_t>> BlockBegin(const Graph& graph, const Node& node, const std::vector<int64_t>& sizes);
 
 /// The input that an output is, written in place.
 std::optional<uint32_t> ReferencedInput(const Graph& graph, NodeId node, uint32_t output);
@@ -30,10 +36,10 @@ std::optional<uint32_t> ReferencedInput(const Graph& graph, NodeId node, uint32_
 struct JoinedPart {
   uint32_t input;
   uint64_t offset;
+  std::vector<int64_t> strides = {};  ///< of its elements in the result, in elements; empty: they lie back to back
 };
 
-/// Where the inputs of a node that joins tensors lie in the result, if they lie there one behind the other; nothing for
-/// other nodes.
+/// Where the inputs of a node that joins tensors lie in the result; nothing for other nodes.
 std::optional<std::vector<JoinedPart>> JoinedParts(const Graph& graph, NodeId id);
 
 }  // namespace reprise::compiler

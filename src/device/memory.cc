@@ -43,6 +43,9 @@ namespace {
 
 // Larger blocks come straight from the kernel: they are returned at once when freed, and untouched pages cost nothing.
 constexpr uint64_t kMmapFrom = 1u << 20;
+// These begin at a huge page and ask for huge pages, which streams of weights read up to a third faster. Smaller ones
+// do not: what is written between weights would count as a write to all of the page (write_watch.h).
+constexpr uint64_t kHugePagesFrom = 4 * kHugePage;
 constexpr uint32_t kSmallPage = 4096;
 constexpr size_t kFreedKept = 4096;
 
@@ -84,14 +87,28 @@ std::string DescribeCaller(const Caller& caller) {
 // Behind the pages of an allocation, where memory is checked.
 uint64_t RedZonePages() { return IsMemoryChecked() ? kSmallPage : 0; }
 
+// Whole pages at a multiple of `alignment`; null: there is no room.
+void* MapPages(uint64_t bytes, uint64_t alignment) {
+  const uint64_t all = bytes + alignment - kSmallPage;
+  void* const at = mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) return nullptr;
+  auto* const begin = static_cast<char*>(at);
+  const uint64_t before = -reinterpret_cast<uintptr_t>(begin) & (alignment - 1);
+  if (before != 0) munmap(begin, before);
+  if (before + bytes != all) munmap(begin + before + bytes, all - before - bytes);
+  return begin + before;
+}
+
 // Whole pages, so that an allocation can become shared memory without its neighbours.
 void* AllocatePages(uint64_t bytes, MemoryOrigin* origin) {
   if (bytes > uint64_t{PTRDIFF_MAX} / 2) return nullptr;
   *origin = bytes >= kMmapFrom ? MemoryOrigin::kMmap : MemoryOrigin::kHeap;
   bytes = PagesOf(bytes) + RedZonePages();
   if (*origin == MemoryOrigin::kMmap) {
-    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return at == MAP_FAILED ? nullptr : at;
+    if (bytes < kHugePagesFrom) return MapPages(bytes, kSmallPage);
+    void* const at = MapPages(bytes, kHugePage);
+    if (at != nullptr) (void)madvise(at, bytes, MADV_HUGEPAGE);  // where there are none, small ones do
+    return at;
   }
   return std::aligned_alloc(kSmallPage, bytes);
 }

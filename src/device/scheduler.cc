@@ -33,6 +33,10 @@ constexpr int kMonitorQuietRounds = 1;
 constexpr int kMaxExtraWorkers = 256;
 constexpr auto kExtraWorkerIdle = std::chrono::seconds(1);
 
+// A worker that was woken soon after it fell asleep spins for longer next time, up to so many times SpinTime: programs
+// that compute a little between two launches would else pay for a wake-up each time.
+constexpr int kMostSpinTimes = 4;
+
 // How long a spinning worker leaves work to the thread that will probably wait for it: about half a microsecond.
 constexpr int kHoldBackLooks = 6;
 constexpr int kHoldBackPauses = 6;
@@ -84,12 +88,18 @@ void HoldSpinning(Clock::time_point until) noexcept {
   g_no_spinning_until.store(until.time_since_epoch().count(), std::memory_order_relaxed);
 }
 
-bool TakeSpinPermit() noexcept {
+namespace {
+
+bool TakeSpinPermitOf(int permits) noexcept {
   if (IsSpinningHeld()) return false;
-  if (g_spinners.fetch_add(1, std::memory_order_relaxed) < UsableCores()) return true;
+  if (g_spinners.fetch_add(1, std::memory_order_relaxed) < permits) return true;
   ReturnSpinPermit();
   return false;
 }
+
+}  // namespace
+
+bool TakeSpinPermit() noexcept { return TakeSpinPermitOf(UsableCores()); }
 
 void ReturnSpinPermit() noexcept { g_spinners.fetch_sub(1, std::memory_order_relaxed); }
 
@@ -132,6 +142,7 @@ struct Scheduler::Job {
   std::atomic<int> active{0};
   Job* link = nullptr;
   const RunPlace* place = nullptr;  // of the thread whose stack it is
+  const Runnable* whole = nullptr;  // what that thread runs is part of it
 
   void Work() {
     for (;;) {
@@ -330,8 +341,15 @@ bool Scheduler::TryRun(Runnable& runnable) noexcept {
   return true;
 }
 
+bool Scheduler::TryRunBrought(Runnable& runnable) noexcept {
+  uint32_t idle = Runnable::kStateIdle;
+  if (!runnable.state_.compare_exchange_strong(idle, Runnable::kStateRunning, std::memory_order_acq_rel)) return false;
+  Execute(runnable, false, 1);
+  return true;
+}
+
 bool Scheduler::TryRunPartOf(const Runnable& whole) noexcept {
-  if (!has_ready()) return false;
+  if (!has_ready()) return HelpWithJob(&whole);
   Runnable* found = nullptr;
   {
     MutexLock lock(ready_lock_);
@@ -341,16 +359,17 @@ bool Scheduler::TryRunPartOf(const Runnable& whole) noexcept {
       uint32_t queued = Runnable::kStateQueued;
       if (found->state_.compare_exchange_strong(queued, Runnable::kStateRunning, std::memory_order_acq_rel)) break;
     }
-    if (found == nullptr || looks == 0) return false;
-    Unlink(*found);
+    if (looks == 0) found = nullptr;
+    if (found != nullptr) Unlink(*found);
   }
+  if (found == nullptr) return HelpWithJob(&whole);
   Execute(*found, false);
   return true;
 }
 
-void Scheduler::Execute(Runnable& runnable, bool on_worker) noexcept {
+void Scheduler::Execute(Runnable& runnable, bool on_worker, int most_tasks) noexcept {
   for (;;) {
-    RunContext context(*this, &runnable, on_worker);
+    RunContext context(*this, &runnable, on_worker, most_tasks);
     const Activity::Turn turn(&context);
     const Runnable::Outcome outcome = runnable.Run(context);
     if (outcome != Runnable::Outcome::kIdle) {
@@ -445,7 +464,7 @@ bool Scheduler::Look(Attention& attention, uint32_t round) noexcept {
     return true;
   }
   if (moved) {
-    ++attention.hits;
+    if (!runnable.runs_itself()) ++attention.hits;
     attention.loose = std::min(2 * attention.loose, kMostLooseRounds);
   } else {
     attention.loose = kLooseRounds;
@@ -468,10 +487,13 @@ void Scheduler::RunAttended(Attention& attention) noexcept {
   Execute(runnable, true);
 }
 
-bool Scheduler::FindWork(Attention& attention) {
-  if (job_count_.load(std::memory_order_relaxed) != 0) {
+bool Scheduler::FindWork(Attention& attention, bool extra) {
+  if (!extra && job_count_.load(std::memory_order_relaxed) != 0) {
     Leave(attention);
-    if (HelpWithJob()) return true;
+    if (HelpWithJob(nullptr)) {
+      pops_.fetch_add(1, std::memory_order_relaxed);  // to the monitor: this worker is not stuck
+      return true;
+    }
   }
   Runnable* runnable = PopReady();
   if (runnable == nullptr) return false;
@@ -498,13 +520,14 @@ bool Scheduler::LeaveToHelper() noexcept {
 }
 
 // True when the worker should run what it attends.
-bool Scheduler::SpinForWork(Attention& attention) noexcept {
-  if (SpinTime() == Clock::duration::zero()) return false;
+bool Scheduler::SpinForWork(Attention& attention, Clock::duration time) noexcept {
+  if (time == Clock::duration::zero()) return false;
   // Whoever gives his core away keeps nobody from running, and saves those who have work for him the wake-up.
   const bool yields = IsSpinningHeld();
-  if (!yields && !TakeSpinPermit()) return false;
+  // The thread that brings the work has a core, too.
+  if (!yields && !TakeSpinPermitOf(std::max(UsableCores() - 1, 1))) return false;
   spinners_.fetch_add(1, std::memory_order_seq_cst);
-  auto end = Clock::now() + SpinTime();
+  auto end = Clock::now() + time;
   int pauses = 1;
   bool run_attended = false;
   attention.next_look = 0;
@@ -514,12 +537,12 @@ bool Scheduler::SpinForWork(Attention& attention) noexcept {
       if (!LeaveToHelper()) break;
       // Each look takes the list's cache line away from those who use it: looked less often, as nobody waits for us.
       pauses = kHoldBackPauses;
-      end = Clock::now() + SpinTime();
+      end = Clock::now() + time;
     }
     if (attention.runnable != nullptr) {
       const uint32_t hits = attention.hits;
       if ((run_attended = Look(attention, round))) break;
-      if (attention.hits != hits) end = Clock::now() + SpinTime();
+      if (attention.hits != hits) end = Clock::now() + time;
     }
     for (int i = 0; i < kRoundPauses && !has_work(); i += pauses) Pause(pauses);
     if (yields && !has_work()) std::this_thread::yield();
@@ -533,15 +556,19 @@ bool Scheduler::SpinForWork(Attention& attention) noexcept {
 void Scheduler::WorkerLoop(bool extra) {
   pthread_setname_np(pthread_self(), "reprise-worker");
   Attention attention;
+  Clock::duration spin = SpinTime();
   while (!stop_.load(std::memory_order_relaxed)) {
-    if (FindWork(attention)) continue;
-    if (SpinForWork(attention)) {
+    if (FindWork(attention, extra)) continue;
+    // The others are no longer stuck, and have the cores.
+    if (extra && (spinners_.load() != 0 || sleepers_.load() != 0)) break;
+    if (SpinForWork(attention, spin)) {
       RunAttended(attention);
       continue;
     }
     if (has_work()) continue;
     Leave(attention);
     const uint32_t seen = epoch_.load(std::memory_order_acquire);
+    const auto asleep_at = Clock::now();
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     bool in_time = true;
     // Announced first, looked second: a waker either sees us sleeping or we see its work.
@@ -549,6 +576,8 @@ void Scheduler::WorkerLoop(bool extra) {
       in_time = FutexWait(epoch_, seen, extra ? Deadline(Clock::now() + kExtraWorkerIdle) : std::nullopt);
     }
     sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+    spin = Clock::now() - asleep_at < kMostSpinTimes * SpinTime() ? std::min(2 * spin, kMostSpinTimes * SpinTime())
+                                                                  : std::max(spin / 2, SpinTime());
     if (extra && !in_time && !has_work()) break;
   }
   Leave(attention);
@@ -561,13 +590,13 @@ void Scheduler::CloseJob(Job& job) noexcept {
   job_count_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-bool Scheduler::HelpWithJob() noexcept {
+bool Scheduler::HelpWithJob(const Runnable* whole) noexcept {
   if (job_count_.load(std::memory_order_relaxed) == 0) return false;
   Job* job = nullptr;
   {
     MutexLock lock(job_lock_);
     for (Job** at = &jobs_; *at != nullptr; at = &(*at)->link) {
-      if ((*at)->helpers == 0) continue;
+      if ((*at)->helpers == 0 || (whole != nullptr && (*at)->whole != whole)) continue;
       if ((*at)->next.load(std::memory_order_relaxed) >= (*at)->count) {
         CloseJob(**at);
         continue;
@@ -602,13 +631,19 @@ void Scheduler::ParallelFor(int64_t count, int64_t grain, void (*body)(void*, in
   Job job{count, grain, body, arg};
   job.helpers = helpers;
   job.place = Activity::Place();
+  if (Runnable* const running = job.place != nullptr ? job.place->running : nullptr; running != nullptr) {
+    const Runnable* const whole = running->part_of_.load(std::memory_order_relaxed);
+    job.whole = whole != nullptr ? whole : running;
+  }
   {
     MutexLock lock(job_lock_);
     job.link = jobs_;
     jobs_ = &job;
     job_count_.fetch_add(1, std::memory_order_seq_cst);
   }
-  if (spinners_.load(std::memory_order_seq_cst) < static_cast<uint32_t>(helpers) &&
+  int32_t awake = 0;  // who looks for parts of what this thread runs
+  if (job.whole != nullptr) awake = job.whole->part_takers_.load(std::memory_order_seq_cst);
+  if (static_cast<int32_t>(spinners_.load(std::memory_order_seq_cst)) + awake < helpers &&
       sleepers_.load(std::memory_order_seq_cst) != 0) {
     epoch_.fetch_add(1, std::memory_order_release);
     FutexWake(epoch_, helpers);

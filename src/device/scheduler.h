@@ -47,7 +47,8 @@ class Runnable;
 /// What a running task sees of the world. Lives on the stack of the thread that runs it.
 class RunContext : public RunPlace {
  public:
-  RunContext(Scheduler& scheduler, Runnable* runnable, bool on_worker) : scheduler_(scheduler) {
+  RunContext(Scheduler& scheduler, Runnable* runnable, bool on_worker, int most_tasks = 0)
+      : scheduler_(scheduler), most_tasks_(most_tasks) {
     running = runnable;
     is_on_worker = on_worker;
   }
@@ -60,6 +61,8 @@ class RunContext : public RunPlace {
   void set_whole(const Runnable* whole) { whole_ = whole; }
   /// False on a user's thread that helps while it synchronises; foreign code does not belong there.
   bool on_worker() const { return is_on_worker; }
+  /// After how many tasks the thread wants to do something else; 0: it does not say.
+  int most_tasks() const { return most_tasks_; }
 
   /// Reports that the current task failed; the first failure is kept.
   void Fail(Status status) {
@@ -75,6 +78,7 @@ class RunContext : public RunPlace {
 
  private:
   Scheduler& scheduler_;
+  const int most_tasks_;
   const Runnable* whole_ = nullptr;
   Status error_;
 };
@@ -108,9 +112,14 @@ class Runnable {
   ~Runnable() = default;
   /// A thread waited for this runnable while a worker ran it: next time, workers leave it alone for a moment.
   void PreferHelper() noexcept { Set(prefers_helper_, true); }
+  /// Whether who brings the tasks runs them, too: then no worker needs to stay close.
+  void SetRunsItself(bool runs) noexcept { Set(runs_itself_, runs); }
+  bool runs_itself() const noexcept { return runs_itself_.load(std::memory_order_relaxed); }
   /// Threads that wait for `whole` may run this runnable, too; its Run is of bounded length and waits for nothing
   /// outside.
   void SetWhole(const Runnable* whole) noexcept { Set(part_of_, whole); }
+  /// A thread begins, or ends, to look all the time for what TryRunPartOf gives: loops need wake nobody for its place.
+  void AddPartTaker(int32_t change) noexcept { part_takers_.fetch_add(change, std::memory_order_seq_cst); }
 
  private:
   friend class Scheduler;
@@ -132,6 +141,8 @@ class Runnable {
   const bool can_be_attended_ = false;
   std::atomic<uint32_t> attendance_{kNobody};
   std::atomic<const Runnable*> part_of_{nullptr};
+  std::atomic<int32_t> part_takers_{0};
+  std::atomic<bool> runs_itself_{false};
 
   // On a cache line of its own, which waking and running threads write.
   alignas(64) std::atomic<uint32_t> state_{kStateIdle};
@@ -221,8 +232,14 @@ class Scheduler {
 
   /// Runs `runnable` on the calling thread if it is queued, or has more to do, and nobody has taken it yet.
   bool TryRun(Runnable& runnable) noexcept;
-  /// As TryRun, for any runnable that is part of `whole`; see Runnable::SetWhole.
+  /// Runs the task that the calling thread has just brought to `runnable`, instead of Signal; false when another thread
+  /// has to be told after all.
+  bool TryRunBrought(Runnable& runnable) noexcept;
+  /// As TryRun, for any runnable that is part of `whole`; see Runnable::SetWhole. Where there is none, parts of a loop
+  /// (ParallelFor) that a task of `whole` is in.
   bool TryRunPartOf(const Runnable& whole) noexcept;
+  /// Whether TryRunPartOf might find something.
+  bool has_parts() const noexcept { return has_ready() || job_count_.load(std::memory_order_relaxed) != 0; }
 
   /// Wakes a worker if an offered runnable has not been taken yet.
   void Rouse() noexcept {
@@ -276,16 +293,17 @@ class Scheduler {
   void RunAttended(Attention& attention) noexcept;
 
   void WorkerLoop(bool extra);
-  bool FindWork(Attention& attention);
+  bool FindWork(Attention& attention, bool extra);
   Runnable* PopReady() noexcept;
   void Wake(Runnable& runnable, bool rouse) noexcept;
   void Push(Runnable& runnable, bool needs_worker, bool set_queued, bool rouse = true) noexcept;
   void Unlink(Runnable& runnable) noexcept;
   void WakeWorker() noexcept;
-  void Execute(Runnable& runnable, bool on_worker) noexcept;
-  bool HelpWithJob() noexcept;
+  void Execute(Runnable& runnable, bool on_worker, int most_tasks = 0) noexcept;
+  /// With a job of `whole`; with any where that is null.
+  bool HelpWithJob(const Runnable* whole) noexcept;
   void CloseJob(Job& job) noexcept;
-  bool SpinForWork(Attention& attention) noexcept;
+  bool SpinForWork(Attention& attention, Clock::duration time) noexcept;
   bool LeaveToHelper() noexcept;
   bool has_work() const noexcept {
     return ready_count_.load(std::memory_order_seq_cst) != 0 || job_count_.load(std::memory_order_relaxed) != 0;

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "device/work_cost.h"
 #include "ir/dag.h"
 #include "ir/graph.h"
 
@@ -25,8 +26,8 @@ constexpr uint32_t kMaxScheduledLanes = 2047;
 /// More execution lanes than this are of no use to a static schedule.
 constexpr uint32_t kMaxExecutionLanes = 64;
 
-/// What it costs to hand over to another core: from the end of a task to the start of one that waits for it.
-constexpr uint32_t kHandoffNs = 150;
+/// What it usually costs to hand over to another core.
+constexpr auto kHandoffNs = static_cast<uint32_t>(device::Costs().handoff_ns);
 
 /// Whether every task that runs may run on any thread and never waits for anything but its predecessors.
 bool CanSchedule(const ir::Graph& graph);

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "base/env.h"
+#include "device/split.h"
+#include "device/work_cost.h"
 
 namespace reprise::exec {
 namespace {
@@ -27,11 +29,8 @@ constexpr int64_t kCacheBytes = 24 * 1024;
 constexpr int64_t kMostRanges = 8;
 // A call over what is broadcast begins by finding its place in it, which costs as much as some hundred elements.
 constexpr int64_t kLeastBroadcastBlock = 8 * kRangeUnit;
-// Work, in grains (Elementwise::grain), from which a group of rows that are too short for two threads on their own is
-// worth waking a worker: about 20 us.
-constexpr double kLeastParallelWork = 8;
-// Work after which a group ends, so that an abort is seen: about 10 ms.
-constexpr double kMostWork = 2048;
+// Work after which a group ends, so that an abort is seen.
+constexpr double kMostWorkNs = 4e6;
 
 constexpr int64_t RoundUp(int64_t elements) { return (elements + kRangeUnit - 1) / kRangeUnit * kRangeUnit; }
 // Units of a row; the last one has what is left over.
@@ -212,7 +211,7 @@ class Fuser {
     if (can_split && !operands_.Look(step, declared)) return false;
     const char* const apart = !can_split                      ? "it has too few elements to be split"
                               : declared.call.count != count_ ? "it has another number of elements"
-                              : work_ >= kMostWork            ? "the group has all the work that one may have"
+                              : work_ >= kMostWorkNs          ? "the group has all the work that one may have"
                               : !ranges_.Add(operands_)       ? "memory that both touch overlaps in part"
                                                               : nullptr;
     if (apart != nullptr) {
@@ -230,9 +229,9 @@ class Fuser {
     }
     if (group_rows_++ == 0) count_ = declared.call.count;
     if (generator_ != nullptr) tasks_.push_back({step.type, step.data});
-    const double work = static_cast<double>(count_) / static_cast<double>(declared.grain);
-    work_ += work;
-    is_long_ |= work >= 2;
+    const double grains = static_cast<double>(count_) / static_cast<double>(declared.grain);
+    work_ += grains * static_cast<double>(costs_.thread_ns);
+    is_long_ |= grains >= 2;
     grain_ = std::max(grain_, declared.grain);
     return true;
   }
@@ -246,7 +245,7 @@ class Fuser {
   // The group becomes a step where that pays, otherwise part of the line before it.
   void EndGroup() {
     if (group_rows_ == 0) return;
-    const bool is_parallel = is_long_ || work_ >= kLeastParallelWork;
+    const bool is_parallel = is_long_ || work_ >= static_cast<double>(costs_.wake_ns);
     const bool is_cached = group_rows_ > 1 && ranges_.is_reused();
     const int64_t block = std::min(RoundUp(count_), is_cached ? ranges_.Block() : RoundUp(grain_));
     const uint32_t generated = Generate();
@@ -307,6 +306,7 @@ class Fuser {
 
   PlanParts& parts_;
   FusionLog* const log_;
+  const device::Costs& costs_ = device::TheCosts();
   BlockGenerator* const generator_;
   uint32_t out_ = 0;      // steps that are done
   uint32_t emitted_ = 0;  // rows that some step has
@@ -314,7 +314,7 @@ class Fuser {
   // The group.
   uint32_t group_rows_ = 0;
   int64_t count_ = 0;
-  double work_ = 0;
+  double work_ = 0;       // ns
   bool is_long_ = false;  // a row alone would be worth two threads
   int64_t grain_ = 0;
   Ranges ranges_;
@@ -363,11 +363,11 @@ void RunBlocks(device::Scheduler& scheduler, std::span<const ElementRun> rows, i
   Blocks blocks{rows, elements, units, block / kRangeUnit};
   const int64_t threads = scheduler.workers();
   if (!is_parallel || threads <= 1) return blocks.Run(0, units);
-  // As many blocks for each thread, as far as they go.
+  // As many blocks for each thread, as far as they go; a thread takes several that follow each other at a time.
   const int64_t wanted = ((units + blocks.block - 1) / blocks.block + threads - 1) / threads * threads;
   blocks.block = (units + wanted - 1) / wanted;
   const auto body = [](void* arg, int64_t first, int64_t last) { static_cast<const Blocks*>(arg)->Run(first, last); };
-  scheduler.ParallelFor(units, blocks.block, body, &blocks);
+  scheduler.ParallelFor(units, device::EvenGrain(units, units / wanted, threads), body, &blocks);
 }
 
 }  // namespace reprise::exec

@@ -72,6 +72,7 @@ Step* Plan::FindStep(const ir::Node& node) {
 
 bool Plan::Patch(std::span<const ir::NodeId> changed) {
   if (is_program()) return false;  // their tasks change in their slots only
+  call_code_.reset();
   for (const ir::NodeId id : changed) {
     const ir::Node node = parts_.graph->node(id);
     if (node.type->run == nullptr) continue;  // records and waits order others even while they are disabled
@@ -96,6 +97,52 @@ bool Plan::Patch(std::span<const ir::NodeId> changed) {
     *step = StepOf(node);
   }
   return true;
+}
+
+bool Plan::Redirect(const ir::Node& node, const ir::TaskType* type,
+                    ir::RunResult (*run)(device::RunContext&, void* data), void* data) {
+  Step* const step = FindStep(node);
+  if (step == nullptr || step->kind != Step::kRun || step->type != type) return false;
+  step->run = run;
+  step->data = data;
+  return true;
+}
+
+bool Plan::AddDetour(std::span<const ir::NodeId> tasks, ir::RunResult (*run)(device::RunContext&, void* data),
+                     void* data, Detour& detour) {
+  if (is_program() || is_scheduled() || lanes().size() != 1) return false;
+  const size_t begin = detour.steps.size();
+  for (const ir::NodeId task : tasks) {
+    const ir::Node node = parts_.graph->node(task);
+    const Step* const found = FindStep(node);
+    if (found == nullptr) return false;
+    const auto index = static_cast<uint32_t>(found - parts_.steps.data());
+    const bool is_first = detour.steps.size() == begin;
+    const bool is_known = !is_first && detour.steps.back().first == index;
+    if (!is_known) detour.steps.emplace_back(index, *found);
+    Step& step = detour.steps.back().second;
+    if (found->kind == Step::kRun) {
+      if (is_known || found->type != node.type) return false;
+      if (is_first) {
+        step.run = run;
+        step.data = data;
+      } else {
+        step.kind = Step::kSkip;
+      }
+      continue;
+    }
+    // The first of the rows that are left: those behind it keep their step.
+    if (is_first || !HasRows(*found) || step.kind == Step::kSkip) return false;
+    if (found->kind == Step::kBlocks && found->blocks.generated != 0) return false;
+    if (rows()[step.rows.first].task_id != node.position) return false;
+    ++step.rows.first;
+    if (--step.rows.count == 0) {
+      step.kind = Step::kSkip;
+    } else {
+      step.task_id = rows()[step.rows.first].task_id;
+    }
+  }
+  return detour.steps.size() != begin;
 }
 
 bool Plan::Rebind(std::span<const ir::NodeId> moved) {

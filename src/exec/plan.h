@@ -26,6 +26,7 @@
 #include "base/pages.h"
 #include "exec/assign.h"
 #include "exec/block_generator.h"
+#include "exec/call_code.h"
 #include "ir/dag.h"
 #include "ir/graph.h"
 
@@ -180,6 +181,33 @@ class Plan {
   /// task has other code for its new addresses, or no rows any more; then the plan has to be made anew.
   bool Rebind(std::span<const ir::NodeId> moved);
 
+  /// Machine code for calls of kernels; null: there is none, or none any more, because steps have changed. Never while
+  /// the plan runs.
+  const CallCode* call_code() const { return call_code_.get(); }
+  /// The code for the run of calls that begins with that step, if it has any.
+  const CallCode::Run* FindCode(uint32_t step) const {
+    return call_code_ == nullptr ? nullptr : call_code_->Find(step);
+  }
+  void SetCallCode(std::unique_ptr<const CallCode> code) { call_code_ = std::move(code); }
+  /// From here on the step of the node calls run(context, data). `data` begins with the bytes of the task's payload,
+  /// for all who only look at it. False when the node has no step that runs a task of this type.
+  bool Redirect(const ir::Node& node, const ir::TaskType* type, ir::RunResult (*run)(device::RunContext&, void* data),
+                void* data);
+
+  /// Other steps for some of the plan's: Swap puts them there, and, called again, what was there before. While they
+  /// are there nobody may patch, rebind or redirect.
+  struct Detour {
+    std::vector<std::pair<uint32_t, Step>> steps;
+  };
+  /// A call of run(context, data) shall take the place of these tasks, which follow one another in the only lane of the
+  /// graph; `data` begins with the bytes of the payload of the first. False when the plan cannot do that: it has
+  /// several lanes, or one function for a group of tasks of which some are none of these.
+  bool AddDetour(std::span<const ir::NodeId> tasks, ir::RunResult (*run)(device::RunContext&, void* data), void* data,
+                 Detour& detour);
+  void Swap(Detour& detour) noexcept {
+    for (auto& [index, step] : detour.steps) std::swap(parts_.steps[index], step);
+  }
+
   bool is_program() const { return parts_.is_program(); }
   /// Whether steps of one lane may come from several captured streams.
   bool is_scheduled() const { return parts_.is_scheduled(); }
@@ -213,7 +241,10 @@ class Plan {
   int32_t stream_id(uint32_t lane, const StepOrRow& at) const {
     return is_scheduled() ? parts_.stream_ids[at.lane] : parts_.lanes[lane].stream_id;
   }
-  size_t memory_bytes() const { return steps().capacity() * sizeof(Step) + rows().capacity() * sizeof(ElementRun); }
+  size_t memory_bytes() const {
+    return steps().capacity() * sizeof(Step) + rows().capacity() * sizeof(ElementRun) +
+           (call_code_ == nullptr ? 0 : call_code_->memory_bytes());
+  }
   const std::vector<PlanLane>& lanes() const { return parts_.lanes; }
 
  private:
@@ -234,6 +265,7 @@ class Plan {
   };
 
   PlanParts parts_;
+  std::unique_ptr<const CallCode> call_code_;
   std::vector<Indexed> step_index_;  // sorted; of a scheduled plan that was patched
 };
 

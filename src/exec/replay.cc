@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <thread>
 #include <utility>
 
 #include "base/env.h"
 #include "device/inquiry.h"
 #include "device/task_watch.h"
+#include "device/work_cost.h"
 #include "exec/program_plan.h"
 #include "ir/task_info.h"
 
@@ -20,8 +22,6 @@ using ir::RunResult;
 
 namespace {
 
-// What is over sooner is done by the threads that are awake: waking another takes as long.
-constexpr uint64_t kWorthRousingNs = 20'000;
 // The least of so many times is near the truth; the first one also fills caches.
 constexpr int kLearningRuns = 3;
 // Of a task that was not measured.
@@ -46,6 +46,16 @@ void Set(T& place, T value) {
 }
 void Set(std::atomic<bool>& place, bool value) {
   if (place.load(std::memory_order_relaxed) != value) place.store(value, std::memory_order_relaxed);
+}
+
+// The graph on lanes, with what a hand-over costs here.
+Assignment LayOut(const ir::Dag& dag, uint32_t lanes, std::span<const uint32_t> cost_ns = {}) {
+  return Schedule(dag, lanes, cost_ns, static_cast<uint32_t>(device::TheCosts().handoff_ns));
+}
+
+// What is over sooner is done by the threads that are awake: waking another takes as long.
+bool IsWorthRousing(const Assignment& assignment) {
+  return assignment.makespan_ns >= static_cast<uint64_t>(device::TheCosts().wake_ns);
 }
 
 bool Learns() {
@@ -101,9 +111,9 @@ Replay::Replay(const ir::Graph& graph, device::Scheduler& scheduler, FusionLog* 
     MakeLanes(static_cast<uint32_t>(plan_->lanes().size()));
   } else {
     const ir::Dag dag = ir::BuildDag(graph);
-    const Assignment assignment = Schedule(dag, workers);
+    const Assignment assignment = LayOut(dag, workers);
     plan_ = Plan::Compile(graph, dag, assignment, log);
-    rouses_ = assignment.makespan_ns >= kWorthRousingNs;
+    rouses_ = IsWorthRousing(assignment);
     if (workers > 1 && Learns()) costs_.reset(new uint32_t[plan_->steps().size() + plan_->rows().size()]());
     MakeLanes(workers);
   }
@@ -149,10 +159,15 @@ void Replay::LayOutAgain() noexcept {
   const std::unique_ptr<uint32_t[]> measured = std::move(costs_);
   try {
     const ir::Dag dag = ir::BuildDag(*graph_);
-    const Assignment assignment = Schedule(dag, lane_capacity_, LearntCosts(dag, measured.get()));
+    const std::vector<uint32_t> costs = LearntCosts(dag, measured.get());
+    const Assignment assignment = LayOut(dag, lane_capacity_, costs);
     plan_ = Plan::Compile(*graph_, dag, assignment);
-    rouses_ = assignment.makespan_ns >= kWorthRousingNs;
+    lane_choice_ = {};
+    if (plan_->lanes().size() > 1) lane_choice_ = LaneChoice(std::accumulate(costs.begin(), costs.end(), uint64_t{1}));
+    is_plan_new_ = true;
+    rouses_ = IsWorthRousing(assignment);
     memory_bytes_ = plan_->memory_bytes();
+    code_choice_.Reopen();
   } catch (const std::bad_alloc&) {
     // The first plan is as right as the second one would have been.
   }
@@ -165,6 +180,8 @@ void Replay::BindMemory(const Bindings& bindings) noexcept {
     binder_->Bind(bindings, moved_);
     if (moved_.empty()) return;
     if (plan_->Rebind(moved_)) return;
+    code_choice_.Reopen();
+    is_plan_new_ = true;
     if (plan_->is_scheduled()) {
       const ir::Dag dag = ir::BuildDag(*graph_);
       plan_ = Plan::Compile(*graph_, dag, Schedule(dag, lane_capacity_));
@@ -176,7 +193,7 @@ void Replay::BindMemory(const Bindings& bindings) noexcept {
     error_ = Error(kOutOfHostMemory, "there is no memory to make a graph's plan for its new addresses")
                  .Culprit("the execution that begins")
                  .Hint("free host memory, or run the graph with the addresses of its last execution");
-    failed_.store(true, std::memory_order_release);
+    failed_.store(CallCode::kFailed, std::memory_order_release);
   }
 }
 
@@ -214,7 +231,9 @@ void Replay::Start(RunContext& context, Progress& progress) {
   if (costs_ != nullptr && learnt_ == kLearningRuns) [[unlikely]]
     LayOutAgain();
   const auto count = static_cast<uint32_t>(plan_->lanes().size());
-  for (uint32_t i = 1; i < count; ++i) {
+  Set(is_serial_, lane_choice_.is_serial() && plan_->is_scheduled());
+  began_ns_ = lane_choice_.is_open() && !device::Timeline::observed() ? device::Timeline::Now() : 0;
+  for (uint32_t i = 1; i < count && !is_serial_; ++i) {
     PrefetchForWrite(&lanes_[i]);
     PrefetchForWrite(&lanes_[i].start_lock);
     scheduler_.PrepareWake(*lanes_[i].runner);
@@ -227,10 +246,15 @@ void Replay::Start(RunContext& context, Progress& progress) {
     // Also of an abort that came when the last execution had just ended well.
     std::lock_guard lock(error_mutex_);
     error_ = Status();
-    failed_.store(false, std::memory_order_relaxed);
+    failed_.store(0, std::memory_order_relaxed);
   }
   Set(abandoned_, false);
   if (binder_ != nullptr && progress.bindings != nullptr) BindMemory(*progress.bindings);
+  if (keeper_ != nullptr && !keeper_->Begin(*plan_, std::exchange(is_plan_new_, false), context)) keeper_ = nullptr;
+  if (code_choice_.is_open() && costs_ == nullptr) [[unlikely]] {
+    code_choice_.Begin(*plan_, context.device_id);
+    memory_bytes_.store(plan_->memory_bytes(), std::memory_order_relaxed);
+  }
   for (uint32_t i = 0; i < count; ++i) {
     lanes_[i].cursor = plan_->lanes()[i].begin;
     lanes_[i].parked = false;
@@ -248,7 +272,7 @@ void Replay::Start(RunContext& context, Progress& progress) {
   }
   lanes_left_.store(starting, std::memory_order_relaxed);
   running_.store(true, std::memory_order_release);
-  for (uint32_t i = 1; i < count; ++i) {
+  for (uint32_t i = 1; i < count && !is_serial_; ++i) {
     if (!plan_->lanes()[i].starts) continue;
     lanes_[i].runner->Arm();
     if (plan_->is_scheduled()) {
@@ -308,7 +332,7 @@ bool Replay::EndLane(uint32_t lane) noexcept {
 
 // Nothing more begins, and nobody waits for anybody any more.
 void Replay::StopAll() noexcept {
-  failed_.store(true, std::memory_order_release);
+  failed_.store(CallCode::kFailed, std::memory_order_release);
   abandoned_.store(true, std::memory_order_seq_cst);
   for (uint32_t i = 1; i < lane_capacity_; ++i) scheduler_.Wake(*lanes_[i].runner);
 }
@@ -326,7 +350,7 @@ bool Replay::Abort(Status error) noexcept {
 void Replay::ReportFailure(RunContext& context, const Step& step, uint32_t lane) {
   Status error = context.TakeError();
   std::lock_guard lock(error_mutex_);
-  if (failed_.exchange(true, std::memory_order_acq_rel)) return;  // the first failure wins
+  if (failed_.exchange(CallCode::kFailed, std::memory_order_acq_rel) != 0) return;  // the first failure wins
   Status::Detail detail = error.detail();
   detail.culprit = fmt::format("{}task {} ({}) of graph stream {}", detail.culprit.empty() ? "" : detail.culprit + "; ",
                                step.task_id, plan_->node(lane, step).type->name, plan_->stream_id(lane, step));
@@ -376,6 +400,19 @@ bool Replay::SpinUntil(Reached reached, RunContext& context) noexcept {
   if (has_permit) device::ReturnSpinPermit();
   if (!is_reached) scheduler_.Rouse();
   return is_reached;
+}
+
+// Of a serial execution: goes on with a lane until it ends, or waits for one that this thread is in. It gets as far as
+// others need it, since what they wait for never waits for what they have still to do, see Schedule.
+void Replay::RunHere(uint32_t lane, RunContext& context) {
+  LaneState& state = lanes_[lane];
+  if (lane == 0 || !state.active || state.is_here) return;
+  state.is_here = true;
+  const RunResult result = RunLane(lane, context);
+  state.is_here = false;
+  if (result != RunResult::kDone) return;
+  EndLane(lane);
+  lanes_left_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 // For a thread that runs steps of a lane: who it is and how far it is stand in what it writes for its kernels and tasks
@@ -450,6 +487,27 @@ uint64_t Replay::RunRowsLearning(const Step& step, RunContext& context, uint64_t
   return begin;
 }
 
+// A kernel that was called directly has returned that number.
+[[gnu::noinline]] void Replay::CallFailed(RunContext& context, uint32_t lane, const Step& step, int32_t code) {
+  context.task_id = step.task_id;
+  const ir::Node& node = plan_->node(lane, step);
+  node.type->direct_failed(context, node.payload, code);
+  ReportFailure(context, step, lane);
+}
+
+// What RunCalls does, by machine code. Returns the first step behind the run.
+[[gnu::noinline]] uint32_t Replay::RunCode(const CallCode::Run& run, uint32_t lane, RunContext& context) {
+  if (failed_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    return run.end;
+  const Steps& steps = plan_->steps();
+  context.stream_id = plan_->stream_id(lane, steps[run.begin]);
+  const CallCode::Stop stop = plan_->call_code()->Call(run, context.kernel, failed_);
+  if (stop.code != 0) [[unlikely]]
+    CallFailed(context, lane, steps[stop.step], stop.code);
+  context.kernel = nullptr;
+  return run.end;
+}
+
 // The hot loop of replays: what a kernel needs is in its step, and nothing else is touched. Returns the first step that
 // is no call, or is one of another captured lane. A function of its own, so that it has all registers.
 template <Replay::Mode kMode>
@@ -457,7 +515,7 @@ template <Replay::Mode kMode>
   const Step* const steps = plan_->steps().data();
   const Step* const end = steps + plan_->lanes()[lane].end;
   const Step* at = steps + begin;
-  const std::atomic<bool>& failed = failed_;
+  const std::atomic<uint32_t>& failed = failed_;
   context.stream_id = plan_->stream_id(lane, *at);
   RepriseKernelContext kernel{sizeof(RepriseKernelContext), 0, 1, context.device_id, context.stream_id, 0, nullptr};
   context.kernel = &kernel;
@@ -482,12 +540,8 @@ template <Replay::Mode kMode>
       code = at->call(&kernel, at->data, at->args_bytes);
     }
     if constexpr (kMode == Mode::kLearning) time = Learn(static_cast<uint32_t>(at - steps), time);
-    if (code != 0) [[unlikely]] {
-      context.task_id = at->task_id;
-      const ir::Node& node = plan_->node(lane, *at);
-      node.type->direct_failed(context, node.payload, code);
-      ReportFailure(context, *at, lane);
-    }
+    if (code != 0) [[unlikely]]
+      CallFailed(context, lane, *at, code);
   } while (++at != end && at->Sort() == sort);
   context.kernel = nullptr;
   return static_cast<uint32_t>(at - steps);
@@ -546,7 +600,9 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
         break;
       }
       case Step::kCall: {
-        const uint32_t end = RunCalls<kMode>(lane, cursor, context);
+        const CallCode::Run* run = nullptr;
+        if constexpr (kMode == Mode::kPlain) run = plan_->FindCode(cursor);
+        const uint32_t end = run == nullptr ? RunCalls<kMode>(lane, cursor, context) : RunCode(*run, lane, context);
         if constexpr (kLearning) last = device::Timeline::Now();
         cursor = end - 1;
         break;
@@ -568,7 +624,13 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
         const auto reached = [&] {
           return source.progress.load(std::memory_order_seq_cst) >= step.target.position || abandoned_.load();
         };
-        if (!reached() && !SpinUntil(reached, context)) {
+        if (is_serial_) {
+          if (!reached()) RunHere(step.target.lane, context);
+          if (!reached()) {
+            state.cursor = cursor;
+            return RunResult::kParked;
+          }
+        } else if (!reached() && !SpinUntil(reached, context)) {
           // Stored first: the wake-up may come as soon as the runnable is in the list.
           state.cursor = cursor;
           if (device::Inquiry::IsOpen()) [[unlikely]]
@@ -633,6 +695,9 @@ RunResult Replay::Run(RunContext& context, Progress& progress) {
     // Restored afterwards: the body of a conditional task runs within a task of the outer replay.
     const Bindings* const outer_bindings = std::exchange(context.bindings, progress.bindings);
     const RunResult result = RunLane(0, context);
+    while (is_serial_ && lanes_left_.load(std::memory_order_relaxed) != 0) {
+      for (uint32_t i = 1; i < plan_->lanes().size(); ++i) RunHere(i, context);
+    }
     context.bindings = outer_bindings;
     context.stream_id = stream_id;
     context.task_id = task_id;
@@ -651,6 +716,11 @@ RunResult Replay::Run(RunContext& context, Progress& progress) {
                      .Hint("call aclmdlRIEndTask on the stream that finishes last"));
   }
   if (costs_ != nullptr && !failed_.load(std::memory_order_relaxed) && !device::Timeline::observed()) ++learnt_;
+  if (code_choice_.is_open()) [[unlikely]]
+    code_choice_.End(failed_.load(std::memory_order_relaxed) != 0);
+  if (began_ns_ != 0 && !failed_.load(std::memory_order_relaxed)) {
+    lane_choice_.Note(device::Timeline::Now() - began_ns_);
+  }
   const uint64_t ticket = progress.ticket;
   progress.phase = Progress::kQueued;
   Finish(ticket);

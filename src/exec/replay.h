@@ -19,7 +19,10 @@
 #include "device/scheduler.h"
 #include "device/timeline.h"
 #include "exec/bindings.h"
+#include "exec/code_choice.h"
 #include "exec/fuse.h"
+#include "exec/keeper.h"
+#include "exec/lane_choice.h"
 #include "exec/plan.h"
 
 namespace reprise::exec {
@@ -40,13 +43,26 @@ class Replay {
   size_t memory_bytes() const { return memory_bytes_.load(std::memory_order_relaxed); }
 
   /// See Plan::Patch; while no execution is pending.
-  bool Patch(std::span<const ir::NodeId> changed) { return plan_->Patch(changed); }
+  bool Patch(std::span<const ir::NodeId> changed) {
+    if (keeper_ != nullptr) keeper_->Change(*plan_, changed);
+    code_choice_.Reopen();
+    return plan_->Patch(changed);
+  }
+  /// These tasks have got new arguments where the old ones were.
+  void NoteNewArguments(std::span<const ir::NodeId> changed) {
+    if (keeper_ != nullptr) keeper_->Change(*plan_, changed);
+  }
+
+  /// Whom executions ask before they begin; outlives the replay. While no execution is pending.
+  void SetKeeper(Keeper* keeper) { keeper_ = keeper; }
 
   /// Whom executions with bindings ask first; outlives the replay. Before the first execution.
   void SetBinder(Binder& binder) { binder_ = &binder; }
 
   /// Takes the next place in the order of executions.
   uint64_t Submit() { return next_ticket_.fetch_add(1, std::memory_order_acq_rel); }
+  /// For tests: as if the lanes had been too slow so far.
+  void SetLaneChoice(LaneChoice choice) { lane_choice_ = choice; }
   /// Gives up the place of an execution that will never run.
   void Cancel(uint64_t ticket) noexcept;
 
@@ -98,6 +114,7 @@ class Replay {
     bool active = false;
     bool start_pending = false;
     uint32_t pending_cursor = 0;
+    bool is_here = false;  // the one thread of a serial execution is in it
   };
 
   enum class Mode { kPlain, kTraced, kLearning };
@@ -129,10 +146,13 @@ class Replay {
   void StopAll() noexcept;
   template <Mode kMode>
   uint32_t RunCalls(uint32_t lane, uint32_t begin, device::RunContext& context);
+  uint32_t RunCode(const CallCode::Run& run, uint32_t lane, device::RunContext& context);
+  void CallFailed(device::RunContext& context, uint32_t lane, const Step& step, int32_t code);
   uint64_t Learn(uint32_t place, uint64_t begin, uint32_t places = 1) noexcept;
   std::vector<uint32_t> LearntCosts(const ir::Dag& dag, const uint32_t* measured) const;
   template <class Reached>
   bool SpinUntil(Reached reached, device::RunContext& context) noexcept;
+  void RunHere(uint32_t lane, device::RunContext& context);
   void LayOutAgain() noexcept;
   void SkipStep(LaneState& state, const Step& step, device::Runnable* runnable);
   void Finish(uint64_t ticket) noexcept;
@@ -152,6 +172,7 @@ class Replay {
   // The least time of each step, and behind them of each row, in the executions so far; null once the plan is final.
   std::unique_ptr<uint32_t[]> costs_;
   int learnt_ = 0;  // executions
+  CodeChoice code_choice_;
 
   // Launching threads write this member, running threads write those below: they must not share a cache line.
   alignas(64) std::atomic<uint64_t> next_ticket_{0};
@@ -165,18 +186,23 @@ class Replay {
   alignas(64) std::atomic<bool> running_{false};
   std::atomic<uint32_t> lanes_left_{0};
   device::WaitList join_waiters_;
+  LaneChoice lane_choice_;
+  uint64_t began_ns_ = 0;  // the execution, if it is timed for lane_choice_
 
   // Read by all lanes, so written only where it changes.
   alignas(64) const Bindings* bindings_ = nullptr;
   const device::Runnable* whole_ = nullptr;  // the stream that executes the graph
   int32_t device_id_ = 0;
   Watched watched_;
+  bool is_serial_ = false;              // the execution: all lanes run on the thread of the first one
   std::atomic<bool> ended_{false};      // a program has reached its end task
-  std::atomic<bool> failed_{false};     // later tasks of this execution are skipped
+  std::atomic<uint32_t> failed_{0};     // CallCode::kFailed: later tasks of this execution are skipped
   std::atomic<bool> abandoned_{false};  // as failed_, and lanes do not wait for each other
   std::vector<CellReset> prologue_;
   Binder* binder_ = nullptr;
   std::vector<ir::NodeId> moved_;  // by the binder, in this execution
+  Keeper* keeper_ = nullptr;
+  bool is_plan_new_ = true;  // to the keeper
   std::mutex error_mutex_;
   Status error_;
 };

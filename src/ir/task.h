@@ -29,6 +29,8 @@ class Runnable;
 
 namespace reprise::ir {
 
+struct Chain;  // tasks that run in another way together: chain.h
+struct ChainTask;
 struct TaskInfo;  // what dumps and messages show of a task: task_info.h
 
 enum class TaskKind : uint8_t {
@@ -137,6 +139,33 @@ struct ElementFormula {
   std::vector<Operand> operands;  ///< what is written first
 };
 
+/// What a task reads of memory whose values may stay, and could read faster if it were kept in another form; see
+/// TaskType::keeping.
+struct KeptOperand {
+  enum class Role : uint8_t {
+    kReads,  ///< reads the operand, and could read its form instead
+    kMakes,  ///< does nothing but write the form of the operand into a temporary
+    kTakes,  ///< reads the temporary of the kMakes before it in its lane, and could read the form instead
+  };
+  Role role = Role::kReads;
+  const void* data = nullptr;  ///< of the operand; null for kTakes
+  uint64_t bytes = 0;          ///< of the operand, from its first byte to its last
+  uint64_t form_bytes = 0;
+  const void* temporary = nullptr;  ///< of kMakes and kTakes; nobody else reads it
+  std::vector<int64_t> key;         ///< forms of one operand with equal keys are the same
+};
+
+/// How tasks of a type read kept operands, with the bits that they have without.
+struct Keeping {
+  uint32_t payload_bytes;
+  /// Fills `kept`; false when there is nothing that would be worth it.
+  bool (*find)(const void* payload, KeptOperand& kept);
+  /// Makes the form, for kReads and kMakes; `to` is aligned to 64.
+  void (*write)(device::RunContext& context, const void* payload, void* to);
+  /// Makes at `adopted` the payload of a task of the same type that reads the form, for kReads and kTakes.
+  void (*adopt)(const void* payload, void* form, void* adopted);
+};
+
 /// Static description of a sort of task.
 struct TaskType {
   TaskKind kind;
@@ -164,6 +193,10 @@ struct TaskType {
   /// `payload` is about to take the place of `replaced` in a task group: takes over what belongs to that place, not to
   /// the call. Only tasks of the same type are replaced then. Null when there is nothing of that sort.
   void (*inherit)(const void* replaced, void* payload) = nullptr;
+  /// For tasks that read operands faster in a form that somebody keeps while their values stay; null when none does.
+  const Keeping* keeping = nullptr;
+  /// For tasks that may become parts of chains: makes one of the tasks of a graph of one lane, all of them, in order.
+  Chain (*chain)(std::span<const ChainTask> tasks) = nullptr;
   /// Tells the memory that the task reads and writes, without allocating; NoOperands when it touches none,
   /// OpaqueOperands when only its code knows. Has no default: a type that says neither does not compile.
   TellOperands operands;
@@ -176,6 +209,9 @@ struct Task {
   const TaskType* type;
   void* payload;
   uint32_t payload_bytes;
+  /// A run takes less time than handing the task to another thread, and needs nobody's lock: the thread that submits it
+  /// may run it.
+  bool is_short = false;
 
   void Destroy() const noexcept {
     if (type->destroy != nullptr) type->destroy(payload);

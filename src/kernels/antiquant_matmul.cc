@@ -1,22 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/antiquant_matmul.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "kernels/cast.h"
+#include "kernels/simd/bfloat16_pairs.h"
+#include "kernels/simd/bfloat16_tile.h"
+#include "kernels/simd/low_bits.h"
 #include "kernels/simd/matmul_tile.h"
 
 namespace reprise::kernels {
 namespace {
 
 constexpr int64_t kCols = kAntiquantColumns;
-constexpr int64_t kDepth = 256;  // a multiple of what an element holds
-constexpr int64_t kRows = 132;   // of x, converted at a time
-constexpr int64_t kRowsInC = 4 * kRows;
+constexpr int64_t kDepth = 256;  // of panels; a multiple of what an element holds
+constexpr int64_t kBlockRows = 132;
+constexpr int64_t kPanelRows = 4 * kBlockRows;  // of x, which share a panel
 constexpr int64_t kLeftStride = kDepth + 16;
+constexpr int64_t kMostStep = 32;  // of simd::LowBitsStep()
 // Up to so many rows the numbers of a weight are multiplied where they lie.
 constexpr int64_t kFewRows = 16;
+// From so many on they become bfloat16, where x is that and its pairs are multiplied.
+constexpr int64_t kLeastPairRows = 6;
+// Groups of the depth whose scales are read at a time.
+constexpr int64_t kMostPairGroups = 16;
+// For few rows: numbers of a row of x at a time, by how many rows there are, and groups at a time.
+constexpr int64_t kMostSpread = 4096;
+constexpr int64_t kMostGroups = 128;
+// Columns that are read as one run.
+constexpr int64_t kRun = 2048;
+
+constexpr int64_t kLineBytes = 64;
+constexpr int64_t kGroupsAhead = 2;  // whose scales are asked for
+
+constexpr int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 const char* At(const TensorRef& ref, int64_t i, int64_t j) {
   const int64_t row = ref.sizes[0] == 1 ? 0 : i * ref.strides[0];
@@ -32,227 +51,534 @@ void ReadLine(const TensorRef& ref, int64_t i, int64_t j, int dim, int64_t n, fl
 
 int64_t NumbersIn(DType packed) { return 2 * ItemSize(packed); }
 
-// Elements of a packed line, from a multiple of what an element of `type` holds on.
-void Unpack(DType type, const char* word, int64_t stride, int64_t n, float* to) {
-  const int64_t numbers = NumbersIn(type);
-  for (int64_t i = 0; i < n; i += numbers, word += stride * ItemSize(type)) {
-    uint32_t bits = 0;
-    if (type == DType::kInt32) {
-      std::memcpy(&bits, word, sizeof bits);
-    } else {
-      bits = static_cast<uint8_t>(*word);
-    }
-    for (int64_t l = 0; l < std::min(numbers, n - i); ++l) {
-      // To the top and back, which extends the sign.
-      to[i + l] = static_cast<float>(static_cast<int32_t>(bits << (28 - 4 * l)) >> 28);
-    }
+// The number of row k and column n, from an element that holds several.
+float NumberAt(const AntiquantWeight& w, int64_t k, int64_t n) {
+  if (w.is_prepared) {
+    const auto* const pairs = static_cast<const uint8_t*>(w.weight.data);
+    return static_cast<float>(simd::PreparedNumber(pairs, w.weight.sizes[0], k, n));
+  }
+  const int64_t numbers = NumbersIn(w.weight.dtype);
+  const bool along_rows = w.packing == Packing::kAlongRows;
+  const char* const word = along_rows ? At(w.weight, k, n / numbers) : At(w.weight, k / numbers, n);
+  uint32_t bits = 0;
+  std::memcpy(&bits, word, static_cast<size_t>(ItemSize(w.weight.dtype)));
+  // To the top and back, which extends the sign.
+  const auto shift = static_cast<uint32_t>(28 - 4 * ((along_rows ? n : k) % numbers));
+  return static_cast<float>(static_cast<int32_t>(bits << shift) >> 28);
+}
+
+// How the numbers of a weight lie.
+enum class Lines : uint8_t {
+  kRows,     // those of a row back to back
+  kColumns,  // those of a column
+  kNeither,  // otherwise, or a byte has numbers of two groups
+};
+
+Lines LinesOf(const AntiquantWeight& w, int64_t depth) {
+  const TensorRef& weight = w.weight;
+  const bool has_rows = weight.strides[1] == 1 || weight.sizes[1] == 1;
+  const bool has_columns = weight.strides[0] == 1 || weight.sizes[0] == 1;
+  switch (w.packing) {
+    case Packing::kNone:
+      return weight.dtype != DType::kInt8 ? Lines::kNeither
+             : has_rows                   ? Lines::kRows
+             : has_columns                ? Lines::kColumns
+                                          : Lines::kNeither;
+    case Packing::kAlongRows: return has_rows ? Lines::kRows : Lines::kNeither;
+    default: return has_columns && (w.group % 2 == 0 || w.group >= depth) ? Lines::kColumns : Lines::kNeither;
   }
 }
 
-// to[i] = (from[i] + offset) * scale; the steps of the general way, in one.
-void Dequantize(const int8_t* from, float offset, float scale, int64_t n, float* to) {
-  for (int64_t i = 0; i < n; ++i) to[i] = (static_cast<float>(from[i]) + offset) * scale;
-}
-void Dequantize(const int8_t* from, const float* offset, const float* scale, int64_t n, float* to) {
-  for (int64_t i = 0; i < n; ++i) to[i] = (static_cast<float>(from[i]) + offset[i]) * scale[i];
+// Parts of bfloat16 whose sum a number of x is, if pairs of them are multiplied; else 0.
+int PartsOf(const TensorRef& x, const AntiquantWeight& w) {
+  const bool has_pairs = w.packing == Packing::kAlongRows && LinesOf(w, x.sizes[1]) == Lines::kRows &&
+                         (w.group % 2 == 0 || w.group >= x.sizes[1]) && x.sizes[0] <= simd::kMostPairRows &&
+                         simd::HasBFloat16Pairs();
+  if (!has_pairs) return 0;
+  return x.dtype == DType::kBFloat16 ? 1 : x.dtype == DType::kFloat16 ? 2 : 0;
 }
 
-// to[l * kCols + j] for rows [k, k + depth) and columns [n, n + cols).
-void DequantizeRows(const AntiquantWeight& w, int64_t k, int64_t depth, int64_t n, int64_t cols, float* to) {
-  float scale[kCols];
-  float offset[kCols] = {};
-  int64_t last_group = -1;
-  const bool is_plain = w.packing == Packing::kNone && w.weight.dtype == DType::kInt8 && w.weight.strides[1] == 1;
-  for (int64_t l = 0; l < depth; ++l) {
-    const int64_t group = (k + l) / w.group;
-    if (group != last_group) {
-      ReadLine(w.scale, group, n, 1, cols, scale);
-      if (w.offset.data != nullptr) ReadLine(w.offset, group, n, 1, cols, offset);
-      last_group = group;
-    }
-    float* row = to + l * kCols;
-    if (is_plain) {
-      Dequantize(reinterpret_cast<const int8_t*>(At(w.weight, k + l, n)), offset, scale, cols, row);
+// Whether blocks of the weight become panels of pairs, rather than of float32.
+bool HasPairTiles(const TensorRef& x, const AntiquantWeight& w) {
+  return x.dtype == DType::kBFloat16 && LinesOf(w, x.sizes[1]) != Lines::kNeither && x.sizes[0] >= kLeastPairRows &&
+         x.sizes[1] > 0 && (w.group % 2 == 0 || w.group >= x.sizes[1]) && simd::HasBFloat16Pairs();
+}
+
+// One call: ranges of columns of one product.
+class Product {
+ public:
+  Product(const TensorRef& x, const AntiquantWeight& weight, const TensorRef& bias, const TensorRef& out, void* scratch)
+      : x_(x),
+        w_(weight),
+        bias_(bias),
+        out_(out),
+        m_(out.sizes[0]),
+        k_(x.sizes[1]),
+        lines_(LinesOf(weight, k_)),
+        parts_(PartsOf(x, weight)),
+        has_pair_tiles_(parts_ == 0 && HasPairTiles(x, weight)),
+        store_(FindCast(DType::kFloat, out.dtype)) {
+    left_ = static_cast<float*>(scratch);
+    right_ = left_ + kLeftFloats;
+    c_ = right_ + kRightFloats;
+    factors_ = c_ + kSumFloats;
+    bytes_ = reinterpret_cast<uint8_t*>(factors_ + kFactorFloats);
+  }
+
+  static constexpr int64_t kLeftFloats = kPanelRows * kLeftStride;
+  static constexpr int64_t kRightFloats = kDepth * kCols;
+  static constexpr int64_t kSumFloats = kPanelRows * kCols;
+  static constexpr int64_t kFactorFloats = 2 * (kRun + simd::kPairColumns);
+  static constexpr int64_t kOffsets = kFactorFloats / 2;  // behind scales
+  static constexpr int64_t kBytes = kDepth * kCols;
+
+  void Run(int64_t begin, int64_t end) {
+    if (parts_ != 0 && k_ > 0) {
+      const int64_t run = std::min(m_ == 1 ? kRun : kRun / 2, kSumFloats / m_ / kCols * kCols);
+      for (int64_t n = begin; n < end; n += run) StreamPairs(n, std::min(run, end - n));
+    } else if (has_pair_tiles_) {
+      RunTiles([&](int64_t m0, int64_t rows, int64_t n, int64_t cols) { PairTiles(m0, rows, n, cols); }, begin, end);
+    } else if (m_ <= kFewRows && lines_ == Lines::kColumns && k_ > 0) {
+      for (int64_t n = begin; n < end; n += kCols) StreamColumns(n, std::min(kCols, end - n));
+    } else if (m_ <= kFewRows && lines_ == Lines::kRows && k_ > 0) {
+      const int64_t run = m_ == 1 ? kRun : kRun / 2;
+      for (int64_t n = begin; n < end; n += run) StreamRows(n, std::min(run, end - n));
     } else {
-      if (w.packing == Packing::kAlongRows) {
-        Unpack(w.weight.dtype, At(w.weight, k + l, n / NumbersIn(w.weight.dtype)), w.weight.strides[1], cols, row);
-      } else {
-        ReadLine(w.weight, k + l, n, 1, cols, row);
+      RunTiles([&](int64_t m0, int64_t rows, int64_t n, int64_t cols) { Tiles(m0, rows, n, cols); }, begin, end);
+    }
+  }
+
+ private:
+  // Calls fn(m0, rows, n, cols) for blocks of columns [begin, end).
+  template <class Fn>
+  void RunTiles(Fn&& fn, int64_t begin, int64_t end) {
+    for (int64_t m0 = 0; m0 < m_; m0 += kPanelRows) {
+      const int64_t rows = std::min(kPanelRows, m_ - m0);
+      const int64_t most = std::min(kRun, kSumFloats / rows / kCols * kCols);
+      for (int64_t n = begin; n < end; n += most) fn(m0, rows, n, std::min(most, end - n));
+    }
+  }
+
+  bool has_offset() const { return w_.offset.data != nullptr; }
+
+  // Numbers from row k and column n on; k and n are multiples of what an element holds along their dim.
+  simd::LowBits Numbers(int64_t k, int64_t n) const {
+    const int64_t item = ItemSize(w_.weight.dtype);
+    const bool is_packed = w_.packing != Packing::kNone;
+    const auto* const from = reinterpret_cast<const uint8_t*>(w_.weight.data);
+    const auto bytes = [&](int64_t numbers) { return is_packed ? numbers / 2 : numbers; };
+    if (lines_ == Lines::kRows) {
+      const int64_t stride = w_.weight.sizes[0] == 1 ? 0 : w_.weight.strides[0] * item;
+      return {from + k * stride + bytes(n), stride, is_packed};
+    }
+    const int64_t stride = w_.weight.sizes[1] == 1 ? 0 : w_.weight.strides[1] * item;
+    return {from + n * stride + bytes(k), stride, is_packed};
+  }
+
+  // A line of scales or offsets, zeros behind it.
+  void ReadFactors(const TensorRef& ref, int64_t group, int64_t n, int64_t cols, float* to) const {
+    ReadLine(ref, group, n, 1, cols, to);
+    std::fill(to + cols, to + RoundUp(cols, kMostStep), 0.0F);
+  }
+
+  // Few rows; columns of the weight are read one after the other.
+  void StreamColumns(int64_t n, int64_t cols) {
+    // The depth in parts of whole groups, or a long group in parts.
+    const int64_t most = m_ == 1 ? kMostSpread : m_ == 2 ? kMostSpread / 2 : kMostSpread / 4;
+    const int64_t group = std::min(w_.group, most);
+    const int64_t groups =
+        group < w_.group ? 1 : std::clamp<int64_t>(most / simd::SpreadLength(group, group), 1, kMostGroups);
+    const int64_t left_stride = most + kMostStep;
+    float* const line = c_ + kSumFloats / 2;  // a row of x
+    float* const offsets = right_ + kRightFloats / 2;
+    for (int64_t k0 = 0; k0 < k_;) {
+      int64_t depth = std::min(k_ - k0, group * groups);
+      if (group < w_.group) depth = std::min(depth, w_.group - k0 % w_.group);  // a part of one group
+      for (int64_t i = 0; i < m_; ++i) {
+        ReadLine(x_, i, k0, 1, depth, line);
+        simd::SpreadRow(line, depth, group, w_.packing != Packing::kNone, left_ + i * left_stride);
       }
-      for (int64_t j = 0; j < cols; ++j) row[j] = (row[j] + offset[j]) * scale[j];
+      const int64_t first = k0 / w_.group;
+      const int64_t count = (depth + group - 1) / group;
+      ReadGroups(w_.scale, first, count, n, cols, right_);
+      if (has_offset()) ReadGroups(w_.offset, first, count, n, cols, offsets);
+      simd::MultiplyLowBitsByColumns({Numbers(k0, n), left_, left_stride, right_, has_offset() ? offsets : nullptr,
+                                      kCols, group, c_, kCols, m_, cols, depth, k0 != 0});
+      k0 += depth;
     }
-    std::fill(row + cols, row + kCols, 0.0F);
+    Store(0, m_, n, cols, kCols);
   }
-}
 
-// to[j * kDepth + l], the other way round.
-void DequantizeColumns(const AntiquantWeight& w, int64_t k, int64_t depth, int64_t n, int64_t cols, float* to) {
-  for (int64_t j = 0; j < cols; ++j) {
-    float* column = to + j * kDepth;
-    const bool is_plain = w.packing == Packing::kNone && w.weight.dtype == DType::kInt8 && w.weight.strides[0] == 1;
-    if (w.packing == Packing::kAlongColumns) {
-      Unpack(w.weight.dtype, At(w.weight, k / NumbersIn(w.weight.dtype), n + j), w.weight.strides[0], depth, column);
-    } else if (!is_plain) {
-      ReadLine(w.weight, k, n + j, 0, depth, column);
+  // to[g * kCols + j] = element (first + g, n + j), along the dim in which they lie closer.
+  void ReadGroups(const TensorRef& ref, int64_t first, int64_t count, int64_t n, int64_t cols, float* to) const {
+    const bool by_columns = ref.sizes[0] > 1 && ref.sizes[1] > 1 && ref.strides[0] < ref.strides[1];
+    if (!by_columns) {
+      for (int64_t g = 0; g < count; ++g) ReadLine(ref, first + g, n, 1, cols, to + g * kCols);
+      return;
     }
-    for (int64_t begin = 0; begin < depth;) {
-      const int64_t group = (k + begin) / w.group;
-      const int64_t end = std::min(depth, (group + 1) * w.group - k);
-      float scale = 0;
-      float offset = 0;
-      ReadLine(w.scale, group, n + j, 1, 1, &scale);
-      if (w.offset.data != nullptr) ReadLine(w.offset, group, n + j, 1, 1, &offset);
-      if (is_plain) {
-        Dequantize(reinterpret_cast<const int8_t*>(At(w.weight, k + begin, n + j)), offset, scale, end - begin,
-                   column + begin);
+    float line[kMostGroups];
+    for (int64_t j = 0; j < cols; ++j) {
+      ReadLine(ref, first, n + j, 0, count, line);
+      for (int64_t g = 0; g < count; ++g) to[g * kCols + j] = line[g];
+    }
+  }
+
+  // Few rows; rows of the weight are read side by side.
+  void StreamRows(int64_t n, int64_t cols) {
+    const bool is_packed = w_.packing != Packing::kNone;
+    const int64_t stride = RoundUp(cols, kMostStep);
+    float* const scale = factors_;
+    float* const offset = factors_ + kOffsets;
+    std::fill_n(c_, m_ * stride, 0.0F);
+    int64_t last_group = -1;
+    for (int64_t k0 = 0; k0 < k_; k0 += kMostSpread) {
+      const int64_t part = std::min(kMostSpread, k_ - k0);
+      for (int64_t i = 0; i < m_; ++i) ReadLine(x_, i, k0, 1, part, left_ + i * kMostSpread);
+      for (int64_t begin = k0; begin < k0 + part;) {
+        const int64_t group = begin / w_.group;
+        const int64_t end = std::min(k0 + part, (group + 1) * w_.group);
+        if (group != last_group) {
+          ReadFactors(w_.scale, group, n, cols, scale);
+          simd::OrderLine(scale, stride, is_packed);
+          if (has_offset()) {
+            ReadFactors(w_.offset, group, n, cols, offset);
+            simd::OrderLine(offset, stride, is_packed);
+          }
+          last_group = group;
+        }
+        simd::MultiplyLowBitsByRows({Numbers(begin, n), left_ + (begin - k0), kMostSpread, scale,
+                                     has_offset() ? offset : nullptr, c_, stride, m_, cols, end - begin});
+        begin = end;
+      }
+    }
+    for (int64_t i = 0; i < m_; ++i) simd::RestoreLine(c_ + i * stride, stride, is_packed);
+    Store(0, m_, n, cols, stride);
+  }
+
+  // Few rows of 16 bits and numbers of 4 bits along rows, which are read side by side, or prepared.
+  void StreamPairs(int64_t n, int64_t cols) {
+    const int64_t stride = RoundUp(cols, simd::kPairColumns);
+    float* const line = right_;  // a row of x
+    auto* const pairs = reinterpret_cast<uint32_t*>(left_);
+    const int64_t most = std::min(kMostSpread, 2 * kLeftFloats / (m_ * parts_) / kMostStep * kMostStep);
+    std::fill_n(c_, m_ * stride, 0.0F);
+    bool has_others = false;
+    for (int64_t k0 = 0; k0 < k_; k0 += most) {
+      const int64_t part = std::min(most, k_ - k0);
+      for (int64_t i = 0; i < m_; ++i) {
+        ReadLine(x_, i, k0, 1, part, line);
+        has_others |= simd::SpreadPairs(line, part, parts_, pairs + i * parts_ * (most / 2), most / 2);
+      }
+      simd::LowBitsPairs block = {};
+      block.left = pairs;
+      block.left_stride = most / 2;
+      block.parts = parts_;
+      block.c = c_;
+      block.c_stride = stride;
+      block.rows = m_;
+      block.is_prepared = w_.is_prepared;
+      if (!w_.is_prepared) {
+        AddGroups(block, k0, part, n, cols);
+        continue;
+      }
+      for (int64_t j = 0; j < cols; j += simd::kPairColumns, block.c += simd::kPairColumns) {
+        AddGroups(block, k0, part, n + j, std::min(simd::kPairColumns, cols - j));
+      }
+    }
+    for (int64_t i = 0; !w_.is_prepared && i < m_; ++i) simd::RestorePairLine(c_ + i * stride, stride);
+    if (has_others) AddBesidePairs(n, cols, stride);
+    Store(0, m_, n, cols, stride);
+  }
+
+  // Products of rows [k0, k0 + part) and columns [n, n + cols), group by group.
+  void AddGroups(simd::LowBitsPairs block, int64_t k0, int64_t part, int64_t n, int64_t cols) const {
+    block.scale = factors_;
+    block.offset = has_offset() ? factors_ + kOffsets : nullptr;
+    block.cols = cols;
+    for (int64_t begin = k0; begin < k0 + part; begin += block.depth) {
+      const int64_t group = begin / w_.group;
+      block.depth = std::min(k0 + part, (group + 1) * w_.group) - begin;
+      ReadPairFactors(w_.scale, group, n, cols, factors_);
+      if (has_offset()) ReadPairFactors(w_.offset, group, n, cols, factors_ + kOffsets);
+      if (w_.is_prepared) {
+        const auto* const tiles = static_cast<const uint8_t*>(w_.weight.data);
+        block.weight.data = tiles + simd::PreparedPairsBytes(k_, n) + begin * simd::kPairColumns / 2;
       } else {
-        for (int64_t l = begin; l < end; ++l) column[l] = (column[l] + offset) * scale;
+        block.weight = Numbers(begin, n);
+      }
+      simd::MultiplyLowBitsPairs(block);
+      block.left += block.depth / 2;
+    }
+  }
+
+  void ReadPairFactors(const TensorRef& ref, int64_t group, int64_t n, int64_t cols, float* to) const {
+    ReadLine(ref, group, n, 1, cols, to);
+    // Those of the next group lie too far away for the processor to foresee.
+    const char* const next = At(ref, std::min(group + kGroupsAhead, ref.sizes[0] - 1), n);
+    for (int64_t l = 0; l < cols * ItemSize(ref.dtype); l += kLineBytes) __builtin_prefetch(next + l);
+    const int64_t reach = RoundUp(cols, simd::kPairColumns);
+    std::fill(to + cols, to + reach, 0.0F);
+    if (!w_.is_prepared) simd::OrderPairLine(to, reach);
+  }
+
+  // Products of numbers of x that pairs leave out: rare, and one by one.
+  void AddBesidePairs(int64_t n, int64_t cols, int64_t stride) {
+    float* const scale = factors_;
+    float* const offset = factors_ + kOffsets;
+    for (int64_t i = 0; i < m_; ++i) {
+      for (int64_t k = 0; k < k_; ++k) {
+        float value = 0;
+        ReadLine(x_, i, k, 1, 1, &value);
+        if (!simd::IsBesidePairs(value)) continue;
+        ReadFactors(w_.scale, k / w_.group, n, cols, scale);
+        if (has_offset()) ReadFactors(w_.offset, k / w_.group, n, cols, offset);
+        for (int64_t j = 0; j < cols; ++j) {
+          c_[i * stride + j] += value * (NumberAt(w_, k, n + j) + (has_offset() ? offset[j] : 0)) * scale[j];
+        }
+      }
+    }
+  }
+
+  // Rows [m0, m0 + rows), the weight unpacked block by block.
+  void Tiles(int64_t m0, int64_t rows, int64_t n, int64_t cols) {
+    const int64_t stride = RoundUp(cols, kMostStep);
+    if (k_ == 0) std::fill_n(c_, rows * stride, 0.0F);
+    for (int64_t k0 = 0; k0 < k_; k0 += kDepth) TileBlock(m0, rows, k0, n, cols, stride);
+    Store(m0, rows, n, cols, stride);
+  }
+
+  // One block of the depth, from k0 on.
+  void TileBlock(int64_t m0, int64_t rows, int64_t k0, int64_t n, int64_t cols, int64_t stride) {
+    const int64_t width = simd::PanelWidth(float());
+    const int64_t depth = std::min(kDepth, k_ - k0);
+    for (int64_t r = 0; r < rows; ++r) ReadLine(x_, m0 + r, k0, 1, depth, left_ + r * kLeftStride);
+    for (int64_t j = 0; j < cols; j += kCols) {
+      const int64_t part = std::min(kCols, cols - j);
+      Unpack(k0, depth, n + j, part, width);
+      for (int64_t i = 0; i < rows; i += kBlockRows) {
+        simd::MultiplyBlock({left_ + i * kLeftStride, kLeftStride}, {right_, width * depth, width}, c_ + i * stride + j,
+                            stride, std::min(kBlockRows, rows - i), RoundUp(part, width), depth, k0 != 0);
+      }
+    }
+  }
+
+  // The same by pairs of bfloat16: numbers are multiplied, and the sums of each group by its scale.
+  void PairTiles(int64_t m0, int64_t rows, int64_t n, int64_t cols) {
+    const int64_t stride = RoundUp(cols, kMostStep);
+    auto* const left = reinterpret_cast<BFloat16*>(left_);
+    const int64_t x_stride = x_.sizes[1] == 1 ? 0 : x_.strides[1] * ItemSize(x_.dtype);
+    const CastFn copy = FindCast(DType::kBFloat16, DType::kBFloat16);
+    for (int64_t k0 = 0; k0 < k_; k0 += kDepth) {
+      const int64_t depth = std::min(kDepth, k_ - k0);
+      for (int64_t r = 0; r < rows; ++r) {
+        BFloat16* const to = left + r * kLeftStride;
+        copy(At(x_, m0 + r, k0), x_stride, reinterpret_cast<char*>(to), sizeof(BFloat16), depth);
+        to[depth] = BFloat16();
+      }
+      if (has_offset() && HasInfiniteSum(rows, depth)) {  // an offset may not be multiplied by itself then
+        TileBlock(m0, rows, k0, n, cols, stride);
+        continue;
+      }
+      const uint8_t least = simd::LeastExponent({left, kLeftStride}, rows, depth);
+      for (int64_t j = 0; j < cols; j += kCols) {
+        const int64_t part = std::min(kCols, cols - j);
+        const simd::LowBits lines = BlockLines(k0, depth, n + j, part);
+        for (int64_t begin = 0; begin < depth;) {
+          PairGroupRun run = ReadPairGroups(k0, begin, depth, n + j, part);
+          // What is read next: as much of the next columns, or of the first ones of the next rows.
+          simd::NextRead next;
+          if (j + part < cols) {
+            next = NextLines(k0 + begin, run.end - begin, n + j + part, std::min(kCols, cols - j - part));
+          } else if (k0 + kDepth + run.end <= k_) {
+            next = NextLines(k0 + kDepth + begin, run.end - begin, n, std::min(kCols, cols));
+          }
+          MultiplyGroups(lines, begin, run, rows, part, least, c_ + j, stride, k0 + begin != 0, next);
+          begin = run.end;
+        }
+      }
+    }
+    Store(m0, rows, n, cols, stride);
+  }
+
+  // Whether the sum of some row of x is infinite, or no number.
+  bool HasInfiniteSum(int64_t rows, int64_t depth) {
+    float* const sums = left_ + kLeftFloats / 2;  // behind the rows of x
+    simd::SumRows({reinterpret_cast<BFloat16*>(left_), kLeftStride}, rows, depth, sums);
+    return std::any_of(sums, sums + rows, [](float sum) { return !std::isfinite(sum); });
+  }
+
+  // Groups, or parts of them, of a block of the depth up to row `end`; their scales and offsets are in factors_.
+  struct PairGroupRun {
+    int64_t steps[kMostPairGroups];
+    int64_t ends[kMostPairGroups];
+    int64_t count = 0;
+    int64_t end = 0;
+  };
+  PairGroupRun ReadPairGroups(int64_t k0, int64_t begin, int64_t depth, int64_t n, int64_t cols) const {
+    PairGroupRun run;
+    for (; begin < depth && run.count < kMostPairGroups; ++run.count) {
+      const int64_t group = (k0 + begin) / w_.group;
+      run.end = std::min(depth, (group + 1) * w_.group - k0);
+      run.steps[run.count] = simd::EvenDepth(run.end - begin) / 2;
+      run.ends[run.count] = run.end;
+      ReadFactors(w_.scale, group, n, cols, factors_ + run.count * kCols);
+      if (has_offset()) ReadFactors(w_.offset, group, n, cols, factors_ + kOffsets + run.count * kCols);
+      begin = run.end;
+    }
+    return run;
+  }
+
+  // Rows from `begin` on of a block.
+  void MultiplyGroups(simd::LowBits lines, int64_t begin, const PairGroupRun& run, int64_t rows, int64_t cols,
+                      uint8_t least, float* c, int64_t stride, bool accumulates, const simd::NextRead& next) {
+    const bool is_packed = w_.packing != Packing::kNone;
+    const auto numbers = !is_packed               ? simd::PairNumbers::kBytes
+                         : lines_ == Lines::kRows ? simd::PairNumbers::kHalves
+                                                  : simd::PairNumbers::kColumns;
+    lines.data += (numbers == simd::PairNumbers::kColumns ? begin / 2 : begin) * lines.stride;
+    auto* const panels = reinterpret_cast<BFloat16*>(right_);
+    simd::PairPanelsOfNumbers(lines, numbers, cols, run.end - begin, panels);
+    const simd::LeftRows<BFloat16> left = {reinterpret_cast<BFloat16*>(left_) + begin, kLeftStride};
+    simd::PairGroups groups = {run.steps, run.count, factors_, nullptr, kCols, nullptr, kPanelRows};
+    if (has_offset()) {
+      float* const sums = left_ + kLeftFloats / 2;  // behind the rows of x
+      int64_t at = begin;
+      for (int64_t g = 0; g < run.count; at = run.ends[g++]) {
+        simd::SumRows({left.data + (at - begin), kLeftStride}, rows, run.ends[g] - at, sums + g * kPanelRows);
+      }
+      groups.offset = factors_ + kOffsets;
+      groups.left_sums = sums;
+    }
+    simd::MultiplyPairGroups(left, least, panels, groups, c, stride, rows, RoundUp(cols, simd::kPairPanelWidth),
+                             accumulates, &next);
+  }
+
+  // Where rows [k0, k0 + depth) of columns [n, n + cols) lie.
+  simd::NextRead NextLines(int64_t k0, int64_t depth, int64_t n, int64_t cols) const {
+    const int share = w_.packing == Packing::kNone ? 2 : 4;
+    const simd::LowBits lines = Numbers(k0, n);
+    const bool has_rows = lines_ == Lines::kRows;
+    const int64_t bytes = (has_rows ? cols : depth) * 2 / share;
+    return {reinterpret_cast<const char*>(lines.data),
+            has_rows ? depth : cols,
+            lines.stride,
+            std::max<int64_t>(1, bytes),
+            false,
+            share};
+  }
+
+  // Rows [k0, k0 + depth) of columns [n, n + cols), one after the other, or two of them if they share bytes.
+  simd::LowBits BlockLines(int64_t k0, int64_t depth, int64_t n, int64_t cols) const {
+    const bool is_packed = w_.packing != Packing::kNone;
+    const simd::LowBits numbers = Numbers(k0, n);
+    if (lines_ == Lines::kRows) return numbers;
+    simd::TransposeBytes(numbers.data, numbers.stride, cols, is_packed ? (depth + 1) / 2 : depth, bytes_, kCols);
+    return {bytes_, kCols, is_packed};
+  }
+
+  // Rows [k0, k0 + depth) of columns [n, n + cols) as panels in right_.
+  void Unpack(int64_t k0, int64_t depth, int64_t n, int64_t cols, int64_t width) {
+    const bool is_packed = w_.packing != Packing::kNone;
+    float* const scale = factors_;
+    float* const offset = factors_ + kOffsets;
+    const simd::LowBits lines = lines_ == Lines::kNeither ? simd::LowBits{} : BlockLines(k0, depth, n, cols);
+    for (int64_t begin = 0; begin < depth;) {
+      const int64_t group = (k0 + begin) / w_.group;
+      const int64_t end = std::min(depth, (group + 1) * w_.group - k0);
+      ReadFactors(w_.scale, group, n, cols, scale);
+      if (has_offset()) ReadFactors(w_.offset, group, n, cols, offset);
+      if (lines_ == Lines::kNeither) {
+        for (int64_t k = begin; k < end; ++k) UnpackRow(k0 + k, k, n, cols, depth, width, scale, offset);
+      } else {
+        simd::LowBitsPanels block = {lines, scale, has_offset() ? offset : nullptr, cols, end - begin, right_, width,
+                                     depth, begin};
+        if (lines_ == Lines::kRows) {
+          for (float* line : {scale, offset}) simd::OrderLine(line, RoundUp(cols, kMostStep), is_packed);
+          block.weight.data += begin * lines.stride;
+          simd::LowBitsRowsToPanels(block);
+        } else {
+          block.weight.data += (is_packed ? begin / 2 : begin) * lines.stride;
+          simd::LowBitsLinesToPanels(block);
+        }
       }
       begin = end;
     }
   }
-}
 
-// Adds the products with rows [k, k + depth) of the weight, as they are, to raw[i * kCols + j]. `part` has room for as
-// many sums.
-void AddRawProducts(const AntiquantWeight& w, const float* left, int64_t rows, int64_t k, int64_t depth, int64_t n,
-                    int64_t cols, float* part, float* raw) {
-  const bool by_columns = w.weight.strides[0] == 1;
-  const simd::StreamBlock<float, int8_t> block = {{left, kLeftStride},
-                                                  reinterpret_cast<const int8_t*>(At(w.weight, k, n)),
-                                                  w.weight.strides[by_columns ? 1 : 0],
-                                                  part,
-                                                  kCols,
-                                                  rows,
-                                                  cols,
-                                                  depth,
-                                                  false};
-  if (by_columns) {
-    simd::MultiplyByColumns(block);
-  } else {
-    simd::MultiplyByRows(block);
-  }
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < cols; ++j) raw[i * kCols + j] += part[i * kCols + j];
-  }
-}
-
-bool IsPlain(const AntiquantWeight& w) {
-  return w.packing == Packing::kNone && w.weight.dtype == DType::kInt8 &&
-         (w.weight.strides[0] == 1 || w.weight.strides[1] == 1);
-}
-
-// Whether offsets can be taken out of the sums: no infinity, which they might cancel.
-bool IsFinite(const TensorRef& x) {
-  float line[kDepth];
-  float sum = 0;
-  for (int64_t i = 0; i < x.sizes[0]; ++i) {
-    for (int64_t k = 0; k < x.sizes[1]; k += kDepth) {
-      const int64_t depth = std::min(kDepth, x.sizes[1] - k);
-      ReadLine(x, i, k, 1, depth, line);
-      for (int64_t l = 0; l < depth; ++l) sum += line[l] * 0.0F;
+  // One row of any weight to row `at` of the panels.
+  void UnpackRow(int64_t k, int64_t at, int64_t n, int64_t cols, int64_t depth, int64_t width, const float* scale,
+                 const float* offset) {
+    float row[kCols + kMostStep] = {};
+    if (w_.packing == Packing::kNone) {
+      ReadLine(w_.weight, k, n, 1, cols, row);
+    } else {
+      for (int64_t j = 0; j < cols; ++j) row[j] = NumberAt(w_, k, n + j);
     }
+    for (int64_t j = 0; j < cols; ++j) row[j] = (row[j] + (has_offset() ? offset[j] : 0)) * scale[j];
+    for (int64_t j = 0; j < cols; j += width) std::copy_n(row + j, width, right_ + j * depth + at * width);
   }
-  return sum == 0;
-}
 
-// c = x * weight for columns [n, n + cols): each group's sums of numbers as they are, times its scale.
-// `memory`: kFewRows * (kLeftStride + 2 * kCols) floats.
-void MultiplyFewRows(const TensorRef& x, const AntiquantWeight& w, int64_t n, int64_t cols, float* memory, float* c) {
-  const int64_t rows = x.sizes[0];
-  const int64_t k = x.sizes[1];
-  float* const left = memory;
-  float* const part = left + kFewRows * kLeftStride;
-  float* const raw = part + kFewRows * kCols;
-  float scale[kCols];
-  float offset[kCols] = {};
-  std::fill_n(c, rows * kCols, 0.0F);
-  for (int64_t begin = 0; begin < k; begin += w.group) {
-    const int64_t end = std::min(k, begin + w.group);
-    float left_sum[kFewRows] = {};
-    std::fill_n(raw, rows * kCols, 0.0F);
-    for (int64_t k0 = begin; k0 < end; k0 += kDepth) {
-      const int64_t depth = std::min(kDepth, end - k0);
+  // Sums of rows [m0, m0 + rows) and columns [n, n + cols), whose rows are `stride` apart, to out.
+  void Store(int64_t m0, int64_t rows, int64_t n, int64_t cols, int64_t stride) {
+    if (bias_.data != nullptr) {
+      const int64_t step = bias_.sizes[0] == 1 ? 0 : bias_.strides[0] * ItemSize(bias_.dtype);
+      FindCast(bias_.dtype, DType::kFloat)(static_cast<const char*>(bias_.data) + n * step, step,
+                                           reinterpret_cast<char*>(factors_), sizeof(float), cols);
       for (int64_t i = 0; i < rows; ++i) {
-        float* const row = left + i * kLeftStride;
-        ReadLine(x, i, k0, 1, depth, row);
-        for (int64_t l = 0; l < depth; ++l) left_sum[i] += row[l];
+        for (int64_t j = 0; j < cols; ++j) c_[i * stride + j] += factors_[j];
       }
-      AddRawProducts(w, left, rows, k0, depth, n, cols, part, raw);
     }
-    ReadLine(w.scale, begin / w.group, n, 1, cols, scale);
-    if (w.offset.data != nullptr) ReadLine(w.offset, begin / w.group, n, 1, cols, offset);
+    const int64_t item = ItemSize(out_.dtype);
     for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < cols; ++j) {
-        c[i * kCols + j] += (raw[i * kCols + j] + offset[j] * left_sum[i]) * scale[j];
-      }
+      store_(reinterpret_cast<const char*>(c_ + i * stride), sizeof(float),
+             static_cast<char*>(out_.data) + ((m0 + i) * out_.strides[0] + n * out_.strides[1]) * item,
+             out_.strides[1] * item, cols);
     }
   }
-}
+
+  const TensorRef& x_;
+  const AntiquantWeight& w_;
+  const TensorRef& bias_;
+  const TensorRef& out_;
+  const int64_t m_, k_;
+  const Lines lines_;
+  const int parts_;
+  const bool has_pair_tiles_;
+  const CastFn store_;
+  float* left_;
+  float* right_;
+  float* c_;
+  float* factors_;
+  uint8_t* bytes_;
+};
 
 }  // namespace
+
+int64_t PreparedAntiquantBytes(const TensorRef& x, const AntiquantWeight& weight) {
+  if (PartsOf(x, weight) == 0) return 0;
+  return simd::PreparedPairsBytes(weight.weight.sizes[0], weight.weight.sizes[1] * NumbersIn(weight.weight.dtype));
+}
+
+int64_t MostPreparedAntiquantRows() { return simd::HasBFloat16Pairs() ? simd::kMostPairRows : 0; }
+
+void PrepareAntiquant(const TensorRef& weight, void* to) {
+  const int64_t stride = weight.sizes[0] == 1 ? 0 : weight.strides[0] * ItemSize(weight.dtype);
+  simd::PreparePairs({static_cast<const uint8_t*>(weight.data), stride, true}, weight.sizes[0],
+                     weight.sizes[1] * NumbersIn(weight.dtype), static_cast<uint8_t*>(to));
+}
 
 int64_t AntiquantUnitCount(int64_t columns) { return (columns + kCols - 1) / kCols; }
 
 int64_t AntiquantScratchBytes() {
-  return (kRows * kLeftStride + kDepth * kCols + kRowsInC * kCols) * static_cast<int64_t>(sizeof(float));
+  return (Product::kLeftFloats + Product::kRightFloats + Product::kSumFloats + Product::kFactorFloats) *
+             static_cast<int64_t>(sizeof(float)) +
+         Product::kBytes;
 }
 
 void AntiquantMatMul(const TensorRef& x, const AntiquantWeight& weight, const TensorRef& bias, const TensorRef& out,
                      Range units, void* scratch) {
-  float* const left = static_cast<float*>(scratch);
-  float* const right = left + kRows * kLeftStride;
-  float* const c = right + kDepth * kCols;
-  const int64_t m = out.sizes[0];
-  const int64_t k = x.sizes[1];
-  const int64_t width = simd::PanelWidth(float());
-  const bool by_columns = weight.packing == Packing::kAlongColumns ||
-                          (weight.packing == Packing::kNone && weight.weight.strides[0] < weight.weight.strides[1]);
-  const CastFn store = FindCast(DType::kFloat, out.dtype);
-  const bool is_streamed = m <= kFewRows && IsPlain(weight) && (weight.offset.data == nullptr || IsFinite(x));
-  float addend[kCols];
-  for (int64_t unit = units.begin; unit < units.end; ++unit) {
-    const int64_t n = unit * kCols;
-    const int64_t cols = std::min(kCols, out.sizes[1] - n);
-    for (int64_t m0 = 0; m0 < m; m0 += kRowsInC) {
-      const int64_t rows = std::min(kRowsInC, m - m0);
-      if (k == 0) std::fill_n(c, rows * kCols, 0.0F);
-      if (is_streamed) MultiplyFewRows(x, weight, n, cols, left, c);
-      for (int64_t k0 = 0; k0 < k && !is_streamed; k0 += kDepth) {
-        const int64_t depth = std::min(kDepth, k - k0);
-        if (by_columns) {
-          DequantizeColumns(weight, k0, depth, n, cols, right);
-        } else {
-          DequantizeRows(weight, k0, depth, n, cols, right);
-        }
-        for (int64_t i = 0; i < rows; i += kRows) {
-          const int64_t part = std::min(kRows, rows - i);
-          for (int64_t r = 0; r < part; ++r) ReadLine(x, m0 + i + r, k0, 1, depth, left + r * kLeftStride);
-          if (by_columns) {
-            simd::MultiplyByColumns(simd::StreamBlock<float, float>{
-                {left, kLeftStride}, right, kDepth, c + i * kCols, kCols, part, cols, depth, k0 != 0});
-          } else {
-            simd::MultiplyBlock({left, kLeftStride}, {right, width, kCols}, c + i * kCols, kCols, part,
-                                (cols + width - 1) / width * width, depth, k0 != 0);
-          }
-        }
-      }
-      if (bias.data != nullptr) {
-        const int64_t stride = bias.sizes[0] == 1 ? 0 : bias.strides[0] * ItemSize(bias.dtype);
-        FindCast(bias.dtype, DType::kFloat)(static_cast<const char*>(bias.data) + n * stride, stride,
-                                            reinterpret_cast<char*>(addend), sizeof(float), cols);
-        for (int64_t i = 0; i < rows; ++i) {
-          for (int64_t j = 0; j < cols; ++j) c[i * kCols + j] += addend[j];
-        }
-      }
-      const int64_t item = ItemSize(out.dtype);
-      for (int64_t i = 0; i < rows; ++i) {
-        store(reinterpret_cast<const char*>(c + i * kCols), sizeof(float),
-              static_cast<char*>(out.data) + ((m0 + i) * out.strides[0] + n * out.strides[1]) * item,
-              out.strides[1] * item, cols);
-      }
-    }
-  }
+  if (units.begin >= units.end) return;
+  Product(x, weight, bias, out, scratch).Run(units.begin * kCols, std::min(units.end * kCols, out.sizes[1]));
 }
 
 }  // namespace reprise::kernels

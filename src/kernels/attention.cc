@@ -15,7 +15,10 @@ using simd::kScorePad;
 
 // Keys of one step, rows of one unit: what is read over and over stays in the second-level cache.
 constexpr int64_t kKeys = 128;
-constexpr int64_t kRows = 96;
+constexpr int64_t kRows = 198;
+// Rows of one tile, which blocks are a multiple of; and of a block at least, where there are few heads.
+constexpr int64_t kTileRows = 6;
+constexpr int64_t kLeastRows = 48;
 // Up to this many rows keys and values are read where they are: packing them would cost more than it saves.
 constexpr int64_t kFewRows = 8;
 // Keys and values that are converted at a time for few rows: the first-level cache.
@@ -43,7 +46,7 @@ struct Layout {
     keys = is_few ? 0 : kKeys * setup.depth;
     values = is_few ? 0 : kKeys * RoundUp(setup.value_depth, 32);
     staged = kKeys * RoundUp(std::max(setup.depth, setup.value_depth), 16);
-    statistics = RoundUp(2 * rows, 16);
+    statistics = RoundUp(3 * rows, 16);
   }
   int64_t Floats() const { return query + scores + out + keys + values + staged + statistics + 2 * kKeys; }
 };
@@ -61,6 +64,7 @@ class Unit {
     staged_ = values_ + layout_.values;
     maximum_ = staged_ + layout_.staged;
     sum_ = maximum_ + layout_.rows;
+    ends_ = reinterpret_cast<int32_t*>(sum_ + layout_.rows);
     row_ = maximum_ + layout_.statistics;
     mask_row_ = reinterpret_cast<uint8_t*>(row_ + kKeys);
     out_stride_ = RoundUp(setup.value_depth, 32);
@@ -274,35 +278,78 @@ class Unit {
     return rows;
   }
 
+  // Calls use(rows, stride, j, n) for tokens [key + j, key + j + n) of `count`: all of them where they lie if that can
+  // be read, else some at a time as float32, which read(key + j, n, stride) gives.
+  template <class Read, class Use>
+  void ForRows(const TensorRef& ref, bool is_plain, int64_t key, int64_t count, Read&& read, Use&& use) {
+    if (is_plain && ref.strides[3] == 1) {
+      const char* const from = Tokens(ref, key);
+      switch (ref.dtype) {
+        case DType::kFloat: return use(reinterpret_cast<const float*>(from), ref.strides[2], 0, count);
+        case DType::kFloat16: return use(reinterpret_cast<const Half*>(from), ref.strides[2], 0, count);
+        case DType::kBFloat16: return use(reinterpret_cast<const BFloat16*>(from), ref.strides[2], 0, count);
+        default: break;
+      }
+    }
+    for (int64_t j = 0; j < count; j += kStaged) {
+      const int64_t n = std::min(kStaged, count - j);
+      int64_t stride = 0;
+      const float* const rows = read(key + j, n, stride);
+      use(rows, stride, j, n);
+    }
+  }
+
   void Step(int64_t key, int64_t count) {
     const TensorRef& keys = in_.keys[static_cast<size_t>(sequence_->kv_tensor)];
     const TensorRef& values = in_.values[static_cast<size_t>(sequence_->kv_tensor)];
     const bool is_few = layout_.keys == 0;
-    const int64_t step = is_few ? kStaged : count;
     int64_t stride = 0;
+    count = FindEnds(key, count);
+    if (count == 0) return;
     if (is_few) {
-      for (int64_t j = 0; j < count; j += step) {
-        const int64_t n = std::min(step, count - j);
-        const float* rows = KeyRows(keys, key + j, n, stride);
-        simd::DotKeys(query_, setup_.depth, rows_, rows, stride, n, setup_.depth, scores_ + j, kKeys);
-      }
+      ForRows(
+          keys, setup_.rope_depth == 0 && in_.key_factors.scale.data == nullptr, key, count,
+          [&](int64_t at, int64_t n, int64_t& s) { return KeyRows(keys, at, n, s); },
+          [&](const auto* rows, int64_t s, int64_t j, int64_t n) {
+            simd::DotKeys(query_, setup_.depth, rows_, rows, s, n, setup_.depth, scores_ + j, kKeys);
+          });
     } else {
       const float* rows = KeyRows(keys, key, count, stride);
       simd::PackKeys(rows, stride, count, setup_.depth, keys_);
-      simd::MultiplyPanels(query_, setup_.depth, rows_, keys_, setup_.depth, count, scores_, kKeys, false);
+      simd::MultiplyPanels(query_, setup_.depth, rows_, keys_, setup_.depth, count, scores_, kKeys, false,
+                           {.cols = ends_});
     }
     for (int64_t r = 0; r < rows_; ++r) Weigh(r, key, count);
     if (is_few) {
-      for (int64_t j = 0; j < count; j += step) {
-        const int64_t n = std::min(step, count - j);
-        const float* rows = ValueRows(values, key + j, n, stride);
-        simd::AddValues(scores_ + j, kKeys, rows_, rows, stride, n, setup_.value_depth, out_, out_stride_);
-      }
+      ForRows(
+          values, in_.value_factors.scale.data == nullptr, key, count,
+          [&](int64_t at, int64_t n, int64_t& s) { return ValueRows(values, at, n, s); },
+          [&](const auto* rows, int64_t s, int64_t j, int64_t n) {
+            simd::AddValues(scores_ + j, kKeys, rows_, rows, s, n, setup_.value_depth, out_, out_stride_);
+          });
     } else {
       const float* rows = ValueRows(values, key, count, stride);
       simd::PackValues(rows, stride, count, setup_.value_depth, values_);
-      simd::MultiplyPanels(scores_, kKeys, rows_, values_, count, setup_.value_depth, out_, out_stride_, true);
+      simd::MultiplyPanels(scores_, kKeys, rows_, values_, count, setup_.value_depth, out_, out_stride_, true,
+                           {.depth = ends_});
     }
+  }
+
+  // Sets ends_ for keys [key, key + count): behind them a row sees none. Returns the greatest.
+  int64_t FindEnds(int64_t key, int64_t count) {
+    const TensorRef& mask = in_.mask;
+    int64_t most = 0;
+    for (int64_t r = 0; r < rows_; ++r) {
+      const int64_t query = QueryOf(r);
+      int64_t end = std::clamp<int64_t>(std::max(query + sequence_->high + 1, sequence_->prefix) - key, 0, count);
+      if (mask.data != nullptr) {
+        const char* const bytes = At(mask, sequence_->mask_batch, HeadOf(r), query) + key * mask.strides[3];
+        while (end > 0 && bytes[(end - 1) * mask.strides[3]] != 0) --end;
+      }
+      ends_[r] = static_cast<int32_t>(end);
+      most = std::max(most, end);
+    }
+    return most;
   }
 
   // Adds the shift to the scores of one row and hides what it does not see, and the padding.
@@ -323,8 +370,11 @@ class Unit {
   // Scores of one row to weights; what was summed before is put on the new maximum.
   void Weigh(int64_t r, int64_t key, int64_t count) {
     float* scores = scores_ + r * kKeys;
-    const int64_t padded = RoundUp(count, kScorePad);
-    Adjust(r, key, count);
+    const int64_t end = ends_[r];
+    const int64_t padded = RoundUp(end, kScorePad);
+    if (padded < count) std::fill(scores + padded, scores + count, 0.0f);
+    if (end == 0) return;
+    Adjust(r, key, end);
     const float maximum = Greater(maximum_[r], simd::MaxOf(scores, padded));
     const float shift = maximum == -kInfinity ? 0 : maximum;
     if (maximum != maximum_[r]) {
@@ -336,7 +386,7 @@ class Unit {
       maximum_[r] = maximum;
     }
     sum_[r] += simd::ExpSum(scores, shift, padded);
-    if (in_.drop.data != nullptr) Drop(r, key, count);
+    if (in_.drop.data != nullptr) Drop(r, key, end);
   }
 
   void AddShift(int64_t r, int64_t key, int64_t count) {
@@ -427,6 +477,7 @@ class Unit {
   int64_t kv_head_ = 0, first_row_ = 0, rows_ = 0, out_stride_ = 0;
   float result_factor_ = 1, score_factor_ = 1;
   float *query_, *scores_, *out_, *keys_, *values_, *staged_, *maximum_, *sum_, *row_;
+  int32_t* ends_;  // of what each row sees of the keys of a step
   uint8_t* mask_row_;
   CastFn from_query_;
 };
@@ -615,8 +666,13 @@ void PrepareAttention(AttentionSetup& setup, int64_t capacity) {
   setup.units = 0;
   for (AttentionSequence& s : setup.sequences) {
     s.first_unit = setup.units;
-    s.block_rows = setup.most_rows;
-    s.blocks = setup.is_split ? setup.pieces : DivideUp(group * s.queries, std::max<int64_t>(1, s.block_rows));
+    // Blocks of about the same size, since a small one packs as many keys as a large one; enough of them for threads.
+    const int64_t rows = group * s.queries;
+    const int64_t wanted = std::min(DivideUp(kEnoughUnits, std::max<int64_t>(1, count)), rows / kLeastRows);
+    int64_t blocks = DivideUp(rows, std::max<int64_t>(1, setup.most_rows));
+    if (!is_few) blocks = std::max(blocks, wanted);
+    s.block_rows = std::min(setup.most_rows, RoundUp(DivideUp(rows, std::max<int64_t>(1, blocks)), kTileRows));
+    s.blocks = setup.is_split ? setup.pieces : DivideUp(rows, std::max<int64_t>(1, s.block_rows));
     setup.units += setup.kv_heads * s.blocks;
   }
   setup.merge_units = setup.is_split ? count : 0;

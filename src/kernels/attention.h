@@ -13,7 +13,8 @@
 //           Scores are multiplied by score_factor, results by weight_factor * value_factor; with out_scale they become
 //           int8: x * out_scale + out_offset, rounded to even, saturated.
 // Hidden    key j of query i is seen if j < keys of the sequence, low <= j - i <= high, and its mask byte is 0. A query
-//           that sees no key gets out = 0, maximum -Inf, sum 0 and log-sum +Inf.
+//           that sees no key gets out = 0, maximum -Inf, sum 0 and log-sum +Inf. What lies behind the last key that any
+//           of a few rows sees is not multiplied.
 // NaN, Inf  a NaN score that is seen makes the row NaN, and so does +Inf.
 // Sameness  a query's bits depend on its sequence and on how many queries the sequence has, not on the range.
 // Aliasing  none.

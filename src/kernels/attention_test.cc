@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -79,11 +80,79 @@ TEST_F(AttentionRanges, ManyQueries) {
   ExpectTheSameBitsHoweverItIsCut();
 }
 
+// All rows are in blocks of nearly the same size, and scratch memory is enough for shorter sequences.
+TEST_F(AttentionRanges, BlocksOfRowsAreAlike) {
+  int64_t last = 0;
+  for (int64_t queries = 1; queries < 700; queries += queries < 120 ? 1 : 7) {
+    AttentionSetup setup;
+    setup.heads = 4;
+    setup.kv_heads = 2;
+    setup.depth = setup.value_depth = 8;
+    setup.sequences.resize(1);
+    setup.sequences[0].queries = queries;
+    setup.sequences[0].keys = 10;
+    PrepareAttention(setup, 10);
+    const AttentionSequence& s = setup.sequences[0];
+    const int64_t rows = 2 * queries;
+    EXPECT_LE(s.block_rows, setup.most_rows) << queries;
+    EXPECT_GE(s.block_rows * s.blocks, rows) << queries;
+    EXPECT_LT(s.block_rows * (s.blocks - 1), rows) << queries << ": an empty block";
+    EXPECT_LT(s.block_rows, rows / s.blocks + 7) << queries;
+    EXPECT_GE(AttentionScratchBytes(setup), last) << queries;
+    last = AttentionScratchBytes(setup);
+    EXPECT_EQ(setup.units, 2 * s.blocks);
+  }
+}
+
 TEST_F(AttentionRanges, OneQueryOverPiecesOfTheKeys) {
   Make(1, 1700);
   EXPECT_TRUE(setup_.is_split);
   EXPECT_EQ(setup_.units, 2 * 4);
   ExpectTheSameBitsHoweverItIsCut();
+}
+
+// Bytes hide keys as the bounds of a sequence do: the same bits, whichever tiles are left out for it. What is hidden
+// may be anything; a query that sees nothing gets zeros.
+TEST_F(AttentionRanges, AMaskHidesAsBoundsDo) {
+  for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{150, 170}, {300, 300}, {2, 700}}) {
+    Make(queries, keys);
+    const std::vector<float> expected = Run(setup_.units);
+    std::vector<uint8_t> mask(static_cast<size_t>(queries * keys));
+    for (int64_t i = 0; i < queries; ++i) {
+      for (int64_t j = 0; j < keys; ++j) mask[static_cast<size_t>(i * keys + j)] = j - i > keys - queries ? 1 : 0;
+    }
+    setup_.sequences[0].high = INT64_MAX / 4;
+    operands_.mask = MakeContiguous(mask.data(), DType::kUInt8, {1, 1, queries, keys});
+    operands_.mask.strides[0] = operands_.mask.strides[1] = 0;
+    const std::vector<float> masked = Run(setup_.units);
+    EXPECT_EQ(std::memcmp(masked.data(), expected.data(), expected.size() * sizeof(float)), 0) << queries;
+    ExpectTheSameBitsHoweverItIsCut();
+    // The last query sees nothing, and others only every third key, up to one of a block in the middle.
+    for (int64_t j = 0; j < keys; ++j) {
+      mask[static_cast<size_t>((queries - 1) * keys + j)] = 1;
+      mask[static_cast<size_t>(j)] = j % 3 != 0 || j > 140 ? 1 : 0;
+    }
+    const std::vector<float> some = Run(setup_.units);
+    for (int64_t h = 0; h < kHeads; ++h) {
+      for (int64_t k = 0; k < kDepth; ++k) {
+        EXPECT_EQ(some[static_cast<size_t>(((h + 1) * queries - 1) * kDepth + k)], 0);
+      }
+      // The first query, by hand.
+      const auto at = [&](const std::vector<float>& from, int64_t head, int64_t tokens, int64_t token, int64_t k) {
+        return static_cast<double>(from[static_cast<size_t>((head * tokens + token) * kDepth + k)]);
+      };
+      double sum = 0;
+      double first = 0;
+      for (int64_t j = 0; j <= std::min<int64_t>(140, keys - 1); j += 3) {
+        double score = 0;
+        for (int64_t k = 0; k < kDepth; ++k) score += at(query_, h, queries, 0, k) * at(keys_, h / 2, keys, j, k);
+        sum += std::exp(0.25 * score);
+        first += std::exp(0.25 * score) * at(values_, h / 2, keys, j, 0);
+      }
+      EXPECT_NEAR(at(some, h, queries, 0, 0), first / sum, 1e-5);
+    }
+    operands_.mask = {};
+  }
 }
 
 TEST_F(AttentionRanges, Gradients) {

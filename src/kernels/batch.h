@@ -20,6 +20,21 @@ inline char* EntryOf(const TensorRef& ref, int ref_dims, const TensorRef& shape,
   return static_cast<char*>(ref.data) + offset * ItemSize(ref.dtype);
 }
 
+/// The number of that entry among those of `ref`, counted row-major.
+inline int64_t EntryIndexOf(const TensorRef& ref, int ref_dims, const TensorRef& shape, int shape_dims, int64_t batch) {
+  int64_t index = 0;
+  int64_t step = 1;
+  for (int back = 1; back <= shape.rank - shape_dims; ++back) {
+    const int64_t size = shape.sizes[shape.rank - shape_dims - back];
+    const int d = ref.rank - ref_dims - back;
+    if (d < 0) break;
+    if (ref.sizes[d] != 1) index += batch % size * step;
+    step *= ref.sizes[d];
+    batch /= size;
+  }
+  return index;
+}
+
 /// Number of entries.
 inline int64_t EntryCount(const TensorRef& shape, int shape_dims) {
   int64_t count = 1;

@@ -353,6 +353,28 @@ void BatchNorm(const BatchNormArgs& args, Range channels) {
   return by_rows ? RunBatchNormOfRows<float>(args, channels) : RunBatchNorm<float>(args, channels);
 }
 
+void BatchNormElements(const BatchNormArgs& args, Range elements) {
+  const TensorRef& self = *args.self;
+  const int64_t row = ElementCount(WithoutDims(self, 0, 2));
+  const auto* const from = static_cast<const float*>(self.data);
+  auto* const to = static_cast<float*>(args.out->data);
+  for (int64_t begin = elements.begin; begin < elements.end;) {
+    const int64_t end = std::min(elements.end, (begin / row + 1) * row);
+    const auto scaling = ScalingOf<float>(args, begin / row % self.sizes[1], 0, 0, 0);
+    ScaleRow(from + begin, scaling.centre, scaling.scale, scaling.shift, end - begin, to + begin);
+    begin = end;
+  }
+}
+
+void BatchNormScaling(const BatchNormArgs& args, int64_t channels, float* centre, float* scale, float* shift) {
+  for (int64_t c = 0; c < channels; ++c) {
+    const auto scaling = ScalingOf<float>(args, c, 0, 0, 0);
+    centre[c] = scaling.centre;
+    scale[c] = scaling.scale;
+    shift[c] = scaling.shift;
+  }
+}
+
 void GroupNorm(const GroupNormArgs& args, Range units) {
   if (args.self->dtype == DType::kDouble) return RunGroupNorm<double>(args, units);
   RunGroupNorm<float>(args, units);

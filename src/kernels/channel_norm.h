@@ -12,7 +12,7 @@
 //   rounded once. With one element for each channel of an entry of the batch sums of 64 elements are joined so.
 // Order     that of the elements; it does not depend on strides.
 // NaN, Inf  as IEEE 754.
-// Aliasing  none.
+// Aliasing  none; elements without training: out may be self.
 #pragma once
 
 #include "kernels/strided.h"
@@ -35,6 +35,13 @@ struct BatchNormArgs {
 
 /// A unit is a channel.
 void BatchNorm(const BatchNormArgs& args, Range channels);
+
+/// The same without training, for elements [begin, end) of self and out, which are contiguous and of float32: the same
+/// bits, however the elements are cut.
+void BatchNormElements(const BatchNormArgs& args, Range elements);
+
+/// The numbers of that formula for all channels: (x - centre) * scale + shift.
+void BatchNormScaling(const BatchNormArgs& args, int64_t channels, float* centre, float* scale, float* shift);
 
 struct GroupNormArgs {
   const TensorRef* self;

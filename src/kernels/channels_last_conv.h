@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Convolutions of tensors whose channels lie back to back (NHWC), float32 inside: plain ones over one or two spatial
-// dims, in groups, with what follows them: a sum with another tensor, a clamp.
+// dims, in groups, with what follows them: a sum with another tensor, an activation.
 //
-// Formula   out[n, y, o] = clamp(bias[o] + sum over k, i of weight[o, i, k] * in[n, y * stride + k * dilation - pad, i]
-//   + addend[n, y, o]); elements of in outside of it are 0.
+// Formula   out[n, y, o] = activation(scaling[o](bias[o] + sum over k, i of weight[o, i, k] * in[n, y * stride +
+//   k * dilation - pad, i]) + addend[n, y, o]); elements of in outside of it are 0.
 // Accumulation  float32: k is walked first, i fastest, in blocks of about 256 that are added in order; bias and addend
 //   come last; rounded once.
 // Order     depends on the shape alone. Multiply and add are fused where the processor can.
 // NaN, Inf  as IEEE 754, also in the padding: Inf * 0 is NaN. A clamp leaves NaN.
-// Aliasing  addend may be out, element by element; else none.
+// Aliasing  none.
 //
 // How it is done. For each output pixel and tap there is a pointer to the channels of the input that meet there, or to
 // zeros where the tap is in the padding: no pixel is copied. Weights are packed into panels of channels, one after the
@@ -21,14 +21,17 @@
 #include <vector>
 
 #include "kernels/convolution.h"
+#include "kernels/elementwise.h"
+#include "kernels/simd/channels_last.h"
 #include "kernels/strided.h"
 
 namespace reprise::kernels {
 
-/// What follows a convolution.
+/// What follows a convolution and a sum with another tensor.
+enum class ConvActivation : uint8_t { kNone, kClamp, kHardSwish, kSwish, kRelu };
 struct ConvEpilogue {
-  bool clamps = false;
-  float low = 0, high = 0;
+  ConvActivation activation = ConvActivation::kNone;
+  float low = 0, high = 0;  ///< of a clamp
 };
 
 /// Everything that follows from shapes, types and strides; const and safe for use by many threads.
@@ -39,9 +42,12 @@ class ChannelsLastConv {
   /// Whether it computes this. Views have rank 5; the shape fits them.
   static bool Fits(const ConvShape& shape, const TensorRef& input, const TensorRef& out);
 
+  /// \param keeps_weight  the packed weight serves many runs, so that more may be made of it
   /// \pre Fits(shape, input, out)
-  ChannelsLastConv(const ConvShape& shape, const TensorRef& input, const TensorRef& out, const ConvEpilogue& epilogue);
+  ChannelsLastConv(const ConvShape& shape, const TensorRef& input, const TensorRef& out, const ConvEpilogue& epilogue,
+                   bool keeps_weight = false);
 
+  const ConvShape& shape() const { return shape_; }
   /// float32 elements of the prepared input; 0: Convolve reads the input itself.
   int64_t source_elements() const { return source_elements_; }
   /// Its rows.
@@ -54,15 +60,26 @@ class ChannelsLastConv {
   int64_t pack_cost() const { return packed_elements_ / pack_units(); }
   int64_t PackScratchBytes() const;
   void Pack(const TensorRef& weight, float* packed, Range range, void* scratch) const;
+  /// On which numbers the packed weight depends beside the weight.
+  void TellPacking(std::vector<int64_t>& numbers) const;
 
   int64_t units() const { return (is_depthwise_ ? 1 : shape_.groups * column_blocks_) * pixel_blocks_; }
+  /// Whether it multiplies transformed patches.
+  bool by_patches() const { return by_patches_; }
+  /// What a unit computes. \pre !by_patches()
+  struct Tile {
+    Range pixels;  ///< of all pictures
+    Range channels;
+  };
+  Tile TileOf(int64_t unit) const;
   /// Multiply-adds of one unit.
   int64_t unit_cost() const;
   int64_t ScratchBytes() const;
   /// \param source        null: `input` is read
   /// \param bias, addend  null: none; addend has the type of out
   void Convolve(const TensorRef& input, const float* source, const float* packed, const TensorRef* bias,
-                const TensorRef* addend, const TensorRef& out, Range range, void* scratch) const;
+                const TensorRef* addend, const TensorRef& out, Range range, void* scratch,
+                const simd::ChannelScaling& scaling = {}) const;
 
  private:
   /// Taps and channels, walked in this order, that are summed in one go.
@@ -73,30 +90,63 @@ class ChannelsLastConv {
   };
   struct Operands;
   struct Scratch;
+  class Places;
 
+  // What a unit computes.
+  struct Part {
+    Range pixels;  // or patches
+    int64_t group;
+    Range panels;
+    int64_t first_column, columns;  // of the group, which the panels have
+    int64_t first_channel;          // of out
+  };
+
+  bool AllowsPatches(const TensorRef& input) const;
   void CutDepth();
   void CutIntoUnits();
   int64_t all_channels() const { return shape_.groups * shape_.in_channels; }
   int64_t pixels() const { return shape_.batch * shape_.dims[1].out * shape_.dims[2].out; }
-  int64_t most_pixels() const { return (pixels() + pixel_blocks_ - 1) / pixel_blocks_; }  // of a unit
+  int64_t patch_rows() const { return (shape_.dims[1].out + 1) / 2; }
+  int64_t row_patches() const { return (shape_.dims[2].out + 1) / 2; }
+  int64_t patches() const { return shape_.batch * patch_rows() * row_patches(); }
+  int64_t most_pixels() const { return (pixels() + pixel_blocks_ - 1) / pixel_blocks_; }    // of a unit
+  int64_t most_patches() const { return (patches() + pixel_blocks_ - 1) / pixel_blocks_; }  // of a unit
+  int64_t patch_width() const;  // columns that are multiplied in one go
   int64_t most_columns() const;
+  int64_t kept_places() const;
+  int64_t kept_patches() const { return by_patches_ ? most_patches() : 0; }
   int64_t kept_sums() const { return is_direct_ ? 0 : most_pixels() * most_columns(); }
   void FindRows(const Operands& operands, int64_t group, Range pixels, const float** rows, const float* zeros) const;
-  void RunUnit(const Operands& operands, int64_t unit, const Scratch& scratch) const;
+  void FilterRows(const Operands& operands, Range pixels, const Scratch& scratch, float* sums, int64_t sums_step,
+                  simd::PixelEpilogue epilogue) const;
+  Part PartOf(int64_t unit) const;
+  simd::PixelEpilogue EpilogueOf(const Operands& operands, const Part& part, const Scratch& scratch) const;
+  void MultiplyPixels(const Operands& operands, const Part& part, const Scratch& scratch, float* sums,
+                      int64_t sums_step, const simd::PixelEpilogue& epilogue) const;
+  void Activate(float* sums, int64_t step, int64_t pixels, int64_t columns) const;
+  void ActivatePatches(const Part& part, int64_t left_out, float* to, int64_t step, const Scratch& scratch) const;
+  void RunPixels(const Operands& operands, const Part& part, const Scratch& scratch) const;
+  void RunPatches(const Operands& operands, const Part& part, const Scratch& scratch) const;
+  void FindPatches(const Operands& operands, Range patches, const Scratch& scratch) const;
+  void PackPatches(const float* lines, int64_t panel, int64_t columns, float* packed, float* filters) const;
 
   ConvShape shape_;
   ConvEpilogue epilogue_;
+  RowFn activate_ = nullptr;   ///< of activations that sums do not become while they are stored
   bool is_direct_ = false;     ///< sums are where the outputs are
   bool is_depthwise_ = false;  ///< groups of one channel
   bool joins_taps_ = false;    ///< those of a row of the kernel are one
+  bool by_patches_ = false;    ///< units are made of patches (simd/patches.h)
   int64_t run_ = 0;            ///< channels of a tap, of one group or of joined taps
   int64_t taps_ = 0;
   int64_t width_ = 0;   ///< of a panel
   int64_t panels_ = 0;  ///< of a group
   int64_t source_elements_ = 0, source_rows_ = 0, source_row_ = 0;
   int64_t packed_elements_ = 0;
+  int64_t patch_begin_ = 0;  ///< in what is packed: the transformed filters
   int64_t pixel_blocks_ = 1, column_blocks_ = 1;
   std::vector<Block> blocks_;
+  std::vector<Range> channel_blocks_;  ///< of products of patches
 };
 
 }  // namespace reprise::kernels

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/channels_last_pool.h"
 
-#include <limits>
-
 #include "kernels/plane.h"
 #include "kernels/pool_window.h"
+#include "kernels/simd/channels_last.h"
 
 namespace reprise::kernels {
 namespace {
 
-// Channels of one pixel as float32, in place where they are that.
+// Channels of one pixel as float32, in place where they are that, else in a line of the buffer.
 class Pixels {
  public:
   Pixels(const TensorRef& self, float* buffer) : self_(self), read_(self.dtype, 1), buffer_(buffer) {}
 
-  const float* At(int64_t n, int64_t y, int64_t x) const {
+  const float* At(int64_t n, int64_t y, int64_t x, int64_t line = 0) const {
     const int64_t offset = n * self_.strides[0] + y * self_.strides[3] + x * self_.strides[4];
-    return read_.Read(ElementAt(self_, offset), self_.sizes[1], buffer_);
+    return read_.Read(ElementAt(self_, offset), self_.sizes[1], buffer_ + line * self_.sizes[1]);
   }
 
  private:
@@ -24,14 +23,6 @@ class Pixels {
   RowReaderAs<float> read_;
   float* buffer_;
 };
-
-// best[i] = x[i] where that is larger or NaN. A loop that compilers vectorise.
-void Take(const float* __restrict x, int64_t n, float* __restrict best) {
-  for (int64_t i = 0; i < n; ++i) {
-    const bool takes = static_cast<bool>(static_cast<int>(x[i] > best[i]) | static_cast<int>(x[i] != x[i]));
-    best[i] = takes ? x[i] : best[i];
-  }
-}
 
 void Sum(const float* __restrict x, int64_t n, float* __restrict sum) {
   for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
@@ -53,6 +44,9 @@ void ForEachPixel(const TensorRef& out, Range rows, float* buffer, Fill fill) {
   }
 }
 
+// Pixels of a window that are compared in one go.
+constexpr int64_t kPixelsAtOnce = 16;
+
 }  // namespace
 
 bool FitsChannelsLast(const TensorRef& self, const TensorRef& out) {
@@ -65,23 +59,34 @@ bool FitsChannelsLast(const TensorRef& self, const TensorRef& out) {
 
 int64_t ChannelsLastPoolRows(const TensorRef& out) { return out.sizes[0] * out.sizes[3]; }
 
-int64_t ChannelsLastPoolScratchBytes(const TensorRef& out) { return 3 * ScratchCutter::Bytes<float>(out.sizes[1]); }
+int64_t ChannelsLastPoolScratchBytes(const TensorRef& out) {
+  return 2 * ScratchCutter::Bytes<float>(out.sizes[1]) + ScratchCutter::Bytes<float>(kPixelsAtOnce * out.sizes[1]);
+}
 
 void ChannelsLastMaxPool(const PoolShape& shape, const TensorRef& self, const TensorRef& out, Range rows,
                          void* scratch) {
   const int64_t channels = out.sizes[1];
   ScratchCutter cut(scratch);
-  const Pixels pixels(self, cut.Cut<float>(channels));
+  const Pixels pixels(self, cut.Cut<float>(kPixelsAtOnce * channels));
+  const float* places[kPixelsAtOnce];
   ForEachPixel(out, rows, cut.Cut<float>(channels), [&](int64_t n, int64_t oh, int64_t ow, float* best) {
-    std::fill_n(best, channels, -std::numeric_limits<float>::infinity());
+    int64_t count = 0;
     for (int64_t kh = 0; kh < shape.h.kernel; ++kh) {
       const int64_t y = oh * shape.h.stride - shape.h.pad + kh * shape.h.dilation;
       if (y < 0 || y >= shape.h.in) continue;
       for (int64_t kw = 0; kw < shape.w.kernel; ++kw) {
         const int64_t x = ow * shape.w.stride - shape.w.pad + kw * shape.w.dilation;
-        if (x >= 0 && x < shape.w.in) Take(pixels.At(n, y, x), channels, best);
+        if (x < 0 || x >= shape.w.in) continue;
+        if (count == kPixelsAtOnce) {
+          simd::LargestOfPixels(places, count, channels, best);
+          places[0] = best;
+          count = 1;
+        }
+        places[count] = pixels.At(n, y, x, count);
+        ++count;
       }
     }
+    simd::LargestOfPixels(places, count, channels, best);
   });
 }
 

@@ -22,6 +22,13 @@ constexpr int64_t kFusedInput = 1 << 16;  // elements of prepared input that a u
 int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
 int64_t RoundUp(int64_t n, int64_t to) { return DivideUp(n, to) * to; }
 
+// Blocks of products that are summed in one go, of nearly equal size: those of ChannelsLastConv where there is one tap.
+int64_t DepthBlocks(int64_t depth) { return DivideUp(depth, kDepth); }
+Range DepthBlock(int64_t depth, int64_t i) {
+  const int64_t count = DepthBlocks(depth);
+  return {depth * i / count, depth * (i + 1) / count};
+}
+
 // Whether the last three dims are walked as one.
 bool IsFlat(const TensorRef& ref) {
   int64_t stride = ref.strides[4] * ref.sizes[4];
@@ -240,7 +247,6 @@ void ConvSetup::CutIntoUnits() {
     phase.unit_begin = units_;
     units_ += shape.groups * phase.column_blocks * row_blocks_;
   }
-  pack_depth_ = by_rows_ ? std::max<int64_t>(1, deepest_) : kDepth;
   unit_cost_ = widest_block_ * block_rows_ * std::max<int64_t>(1, deepest_);
   if (is_fused_) {
     unit_cost_ *= DivideUp(units_, shape.batch * shape.groups);
@@ -370,15 +376,16 @@ void ConvSetup::PackAs(const TensorRef& weight, T* packed, Range range, T* scrat
       }
     }
     int64_t k = 0;
-    for (int64_t k0 = 0; k0 < depth; k0 += pack_depth_) {
-      const int64_t count = std::min(pack_depth_, depth - k0);
-      T* to = base + k0 * rows + o * count;
+    for (int64_t i = 0; i < (by_rows_ ? 1 : DepthBlocks(depth)); ++i) {
+      const Range block = by_rows_ ? Range{0, depth} : DepthBlock(depth, i);
+      const int64_t count = block.end - block.begin;
+      T* to = base + block.begin * rows + o * count;
       if (taps == kernel) {
-        std::copy_n(line + k0, count, to);
+        std::copy_n(line + block.begin, count, to);
         continue;
       }
-      for (int64_t i = 0; i < count; ++i, ++k) {
-        to[i] = line[k / taps * kernel + phase.kernel[static_cast<size_t>(k % taps)]];
+      for (int64_t j = 0; j < count; ++j, ++k) {
+        to[j] = line[k / taps * kernel + phase.kernel[static_cast<size_t>(k % taps)]];
       }
     }
   }
@@ -389,6 +396,18 @@ void ConvSetup::Pack(const TensorRef& weight, void* packed, Range range, void* s
     return PackAs(weight, static_cast<double*>(packed), range, static_cast<double*>(scratch));
   }
   PackAs(weight, static_cast<float*>(packed), range, static_cast<float*>(scratch));
+}
+
+void AppendNumbers(const ConvShape& shape, std::vector<int64_t>& numbers) {
+  numbers.insert(numbers.end(), {shape.batch, shape.groups, shape.in_channels, shape.out_channels, shape.transposed});
+  for (const ConvDim& dim : shape.dims) {
+    numbers.insert(numbers.end(), {dim.in, dim.out, dim.kernel, dim.stride, dim.pad, dim.dilation});
+  }
+}
+
+void ConvSetup::TellPacking(std::vector<int64_t>& numbers) const {
+  AppendNumbers(shape_, numbers);
+  numbers.insert(numbers.end(), {static_cast<int64_t>(compute_), by_rows_});
 }
 
 // ---- The product ----
@@ -538,7 +557,8 @@ class ConvRunner {
     const int64_t next = setup_.step_out_[1] * out_.strides[3] * ItemSize(out_.dtype);
     for (int64_t o = 0; o < shape_.out_channels; ++o) {
       const int64_t channel = group * shape_.out_channels + o;
-      simd::TapRow(source, phase.offset.data(), weight + o * row_of_weight, depth, BiasOf(channel), c_, length);
+      const T bias = bias_ == nullptr ? -T{} : BiasOf(channel);  // which leaves every sum as it is
+      simd::TapRow(source, phase.offset.data(), weight + o * row_of_weight, depth, bias, c_, length);
       char* to = ElementAt(out_, run.out + channel * out_.strides[1]);
       const T* from = c_;
       for (int64_t row = 0; row < rows; ++row, to += next, from += setup_.size_[2]) {
@@ -563,8 +583,9 @@ class ConvRunner {
         packed_ + phase.packed_begin + group * shape_.out_channels * (is_packed ? depth : row_of_weight);
     if (depth == 0) std::fill_n(c_, rows * stride, T{});
     FindPieces();
-    for (int64_t k0 = 0; k0 < depth; k0 += kDepth) {
-      const int64_t count = std::min(kDepth, depth - k0);
+    for (int64_t block = 0; block < DepthBlocks(depth); ++block) {
+      const int64_t k0 = DepthBlock(depth, block).begin;
+      const int64_t count = DepthBlock(depth, block).end - k0;
       PackColumns(phase.offset.data() + k0, count);
       const T* left = weights + k0 * (is_packed ? shape_.out_channels : 1);
       const int64_t left_row = is_packed ? count : row_of_weight;

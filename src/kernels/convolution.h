@@ -9,7 +9,8 @@
 //   Elements of in outside of it are 0; i and o count the channels of one group.
 // Accumulation  float32 for float32, float16 and bfloat16, float64 for float64: sums of products over (i, k), k
 // fastest,
-//   in blocks of 256 that are added in order; the bias is added last; rounded once.
+//   in blocks of up to 256 and nearly equal size that are added in order; the bias is added last; rounded once. With
+//   one tap these are the sums of channels_last_conv.h, and so they are in groups of one channel.
 // Order     depends on the shape alone. Multiply and add are fused where the processor can.
 // NaN, Inf  as IEEE 754, also in the padding: Inf * 0 is NaN.
 // Aliasing  none.
@@ -48,6 +49,9 @@ struct ConvShape {
   bool transposed = false;
 };
 
+/// The numbers of a shape, to tell it from others.
+void AppendNumbers(const ConvShape& shape, std::vector<int64_t>& numbers);
+
 /// Everything that follows from shapes, types and strides; const and safe for use by many threads.
 ///
 /// Input and out are [N, C, D, H, W], weight has rank 5, too. The source is what Convolve reads: the prepared copy or
@@ -60,6 +64,7 @@ class ConvSetup {
   /// \param weight  what Convolve may read where it lies, if that will do; null: it is packed
   ConvSetup(const ConvShape& shape, const TensorRef& input, const TensorRef* weight = nullptr);
 
+  const ConvShape& shape() const { return shape_; }
   /// float32 or float64.
   DType compute() const { return compute_; }
 
@@ -75,6 +80,8 @@ class ConvSetup {
   int64_t pack_cost() const;
   void Pack(const TensorRef& weight, void* packed, Range range, void* scratch) const;
   int64_t PackScratchBytes() const;
+  /// On which numbers the packed weight depends beside the weight.
+  void TellPacking(std::vector<int64_t>& numbers) const;
 
   int64_t units() const { return units_; }
   /// Multiply-adds of one unit.
@@ -118,7 +125,6 @@ class ConvSetup {
   bool is_direct_ = false;  // the input is the source
   bool by_rows_ = false;    // without panels
   bool is_fused_ = false;   // each unit, a group of an entry of the batch, prepares its input
-  int64_t pack_depth_ = 1;  // of a block of the packed weights
   int64_t weight_row_ = 0;  // elements from one output channel to the next of a weight that is read where it lies
   int64_t step_in_[3], step_out_[3], lead_[3];
   int64_t size_[3];    // of the prepared input in each dim: positions of one residue of the stride

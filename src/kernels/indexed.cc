@@ -12,6 +12,8 @@ constexpr int64_t kBlock = 256;      // items resolved or staged at a time
 constexpr int64_t kTable = 1024;     // items resolved at a time for several rows
 constexpr int64_t kNowhere = -1;     // the offset of an index out of range
 constexpr int64_t kManySlices = 64;  // enough for any number of threads
+constexpr int64_t kLineBytes = 64;
+constexpr int64_t kMostBytesAhead = 16 << 10;  // half of the smallest first-level cache
 
 struct Bytes16 {
   uint64_t words[2];
@@ -79,6 +81,29 @@ void ResolveRow(const IndexLoop& loop, const char* const* indices, int d, int64_
 
 // ---- The loop ----
 
+// What all places of a piece lie in, asked for while the piece before is worked on: indices come in any order, which no
+// processor foresees.
+class NextPlaces {
+ public:
+  // `bytes` from `data` on, where `n` items have their places.
+  NextPlaces(const char* data, int64_t bytes, int64_t n) {
+    if (bytes <= 0 || bytes > kMostBytesAhead || n < bytes / kLineBytes) return;
+    data_ = data;
+    end_ = data + bytes;
+    step_ = bytes * kBlock / n + kLineBytes;
+  }
+  // Called once for each kBlock items.
+  void AskForShare() {
+    const char* const end = data_ + std::min<int64_t>(step_, end_ - data_);
+    for (; data_ < end; data_ += kLineBytes) __builtin_prefetch(data_);
+  }
+
+ private:
+  const char* data_ = nullptr;
+  const char* end_ = nullptr;
+  int64_t step_ = 0;
+};
+
 // Calls rows(value, self, offset, n) for runs of the innermost dim with one place, or items(value, self, places, n) for
 // pieces of at most kBlock items with a place each.
 template <class Rows, class Items>
@@ -144,7 +169,11 @@ void ForEachIndexed(const IndexLoop& loop, Range range, char* value, char* self,
           }
         }
       } else {
+        const bool is_last = count != 1 || self_step != 0 || outer < 0 || position[outer] + 1 == sizes[outer];
+        NextPlaces next(is_last ? nullptr : self + loop.self_strides[outer],
+                        is_last ? 0 : loop.indices[0].size * loop.indices[0].step, n);
         for (int64_t begin = 0; begin < n; begin += kBlock) {
+          next.AskForShare();
           const int64_t places = std::min(kBlock, n - begin);
           if (count == 1 && loop.indices[0].is_wide) {
             const IndexOperand& operand = loop.indices[0];

@@ -7,6 +7,7 @@
 #include "kernels/arithmetic.h"
 #include "kernels/batch.h"
 #include "kernels/cast.h"
+#include "kernels/int8_matmul.h"
 #include "kernels/matmul_pack.h"
 #include "kernels/matmul_problem.h"
 #include "kernels/simd/matmul_tile.h"
@@ -30,8 +31,8 @@ int64_t PanelWidthOf() {
     return 8;
 }
 
-template <class T>
-void MultiplyBlock(LeftRows<T> left, RightPanels<T> right, T* c, int64_t c_stride, int64_t rows, int64_t cols,
+template <class T, class B>
+void MultiplyBlock(LeftRows<T> left, RightPanels<B> right, T* c, int64_t c_stride, int64_t rows, int64_t cols,
                    int64_t depth, bool accumulates, const simd::NextRead* next) {
   if constexpr (std::is_floating_point_v<T>) {
     simd::MultiplyBlock(left, right, c, c_stride, rows, cols, depth, accumulates, next);
@@ -55,6 +56,14 @@ void MultiplyBlock(LeftRows<T> left, RightPanels<T> right, T* c, int64_t c_strid
   }
 }
 
+// The byte of each panel of pairs.
+void FindLeast(const BFloat16* panels, int64_t cols, int64_t depth, uint8_t* least) {
+  const int64_t numbers = simd::kPairPanelWidth * simd::EvenDepth(depth);
+  for (int64_t j = 0; j < cols; j += simd::kPairPanelWidth, panels += numbers) {
+    *least++ = simd::LeastExponent({panels, numbers}, 1, numbers);
+  }
+}
+
 // Where the three matrices of one batch entry begin.
 struct Matrices {
   const char* a;
@@ -62,9 +71,9 @@ struct Matrices {
   char* out;
 };
 
-// ---- The product in accumulation type T ----
+// ---- The product in accumulation type T, of operands that are packed as Item: T, or bfloat16 in pairs ----
 
-template <class T>
+template <class T, class Item>
 class Product {
  public:
   Product(const Problem& problem, DType compute, void* scratch, const MatMulEpilogue* epilogue, const void* prepared)
@@ -73,16 +82,18 @@ class Product {
         b_(problem.b),
         out_(problem.out),
         layout_(problem_, PanelWidthOf<T>()),
-        cast_a_(FindCast(a_.dtype, DTypeOf<T>())),
-        cast_b_(FindCast(b_.dtype, DTypeOf<T>())),
+        cast_a_(FindCast(a_.dtype, DTypeOf<Item>())),
+        cast_b_(FindCast(b_.dtype, DTypeOf<Item>())),
         store_(DTypeOf<T>(), std::is_unsigned_v<T> ? compute : DTypeOf<T>(), out_.dtype),
-        prepared_(static_cast<const T*>(prepared)) {
-    left_ = static_cast<T*>(scratch);
+        prepared_(prepared) {
+    left_ = static_cast<Item*>(scratch);
     right_ = left_ + layout_.left;
-    c_ = right_ + layout_.right;
+    c_ = reinterpret_cast<T*>(right_ + layout_.right);
     line_ = c_ + layout_.c;
+    pack_cols_ = b_.strides[b_.rank - 2] == 1 && prepared == nullptr ? kUnitCols
+                 : IsReadInPlace()                                   ? kBlockCols
+                                                                     : kPackCols;
     // Vector bodies write whole rows.
-    pack_cols_ = b_.strides[b_.rank - 2] == 1 || prepared != nullptr ? kUnitCols : kPackCols;
     writes_out_ = std::is_floating_point_v<T> && out_.dtype == DTypeOf<T>() && out_.strides[out_.rank - 1] == 1 &&
                   problem.way != Way::kRows;
     if (epilogue == nullptr) return;
@@ -105,9 +116,14 @@ class Product {
       const int64_t first = unit % problem_.col_units;
       const int64_t group = unit / problem_.col_units % problem_.row_groups;
       const int64_t batch = unit / problem_.col_units / problem_.row_groups;
-      const Matrices at = {EntryOf(a_, 2, out_, 2, batch), EntryOf(b_, 2, out_, 2, batch),
+      const Matrices at = {EntryOf(a_, 2, out_, 2, batch),
+                           prepared_ == nullptr ? EntryOf(b_, 2, out_, 2, batch) : nullptr,
                            EntryOf(out_, 2, out_, 2, batch)};
       const int64_t units = std::min({range.end - unit, problem_.col_units - first, problem_.most_units});
+      if (prepared_ != nullptr) {
+        entry_ = EntryIndexOf(b_, 2, out_, 2, batch);
+        prepared_before_ = entry_ * PanelsBefore(layout_.PanelDepth(problem_.k), 0, 0);
+      }
       const int64_t n0 = first * problem_.unit_cols;
       const int64_t cols = std::min(units * problem_.unit_cols, problem_.n - n0);
       if (problem_.way == Way::kTiles) {
@@ -123,6 +139,8 @@ class Product {
   }
 
  private:
+  static constexpr bool kIsPairs = Layout<T, Item>::kIsPairs;
+
   // Whether two operands may share bytes.
   static bool Overlap(const TensorRef& x, const TensorRef& y) {
     const auto range = [](const TensorRef& ref) {
@@ -149,7 +167,7 @@ class Product {
     }
     for (int64_t k0 = 0; k0 < problem_.k; k0 += kBlockDepth) {
       const int64_t depth = std::min(kBlockDepth, problem_.k - k0);
-      const LeftRows<T> left = Left(at.a, m0, k0, rows, depth, cols);
+      const LeftRows<Item> left = Left(at.a, m0, k0, rows, depth);
       for (int64_t j = 0; j < cols; j += pack_cols_) {
         const int64_t part = std::min(pack_cols_, cols - j);
         // The columns that come next; behind the last ones the first of the next block of the depth.
@@ -172,72 +190,122 @@ class Product {
   }
 
   // At most kPackCols columns, one block of the depth.
-  void MultiplyPart(const char* b, LeftRows<T> left, int64_t rows, int64_t k0, int64_t depth, int64_t n0, int64_t cols,
-                    T* c, int64_t c_stride) {
-    const int64_t width = layout_.width;
-    const int64_t whole = cols / width * width;
-    const bool accumulates = k0 != 0;
-    const Block block = RightBlock(b, k0, n0);
-    RightPanels<T> panels = {right_, width * depth, width};
-    int64_t in_place = 0;  // columns that are read where they lie
+  void MultiplyPart(const char* b, LeftRows<Item> left, int64_t rows, int64_t k0, int64_t depth, int64_t n0,
+                    int64_t cols, T* c, int64_t c_stride) {
     if (prepared_ != nullptr) {
-      panels.data = prepared_ + k0 * RoundUp(problem_.n, width) + n0 * depth;
-    } else {
-      in_place = IsReadInPlace() ? whole : 0;
-      if (in_place > 0) {
-        const RightPanels<T> own = {reinterpret_cast<const T*>(block.data), width,
-                                    block.depth_stride / static_cast<int64_t>(sizeof(T))};
-        Multiply(left, own, c, c_stride, rows, whole, depth, accumulates);
-      }
-      if (in_place < cols) {
-        Block rest = block;
-        rest.data += in_place * block.lane_stride;
-        PackPanels(rest, cols - in_place, depth, width, right_, line_);
-      }
-    }
-    if (in_place < whole) Multiply(left, panels, c, c_stride, rows, whole, depth, accumulates);
-    if (whole == cols) return;
-    panels.data += (whole - in_place) * depth;
-    if (!writes_out_) {  // there is room for a whole panel
-      Multiply(left, panels, c + whole, c_stride, rows, width, depth, accumulates);
+      if constexpr (kIsPairs) least_ = PreparedLeast(k0, n0);
+      DispatchRight(prepared_, [&](auto* panels) {
+        MultiplyPanels(left, panels + prepared_before_ + PanelsBefore(k0, depth, n0), rows, k0, depth, cols, c,
+                       c_stride);
+      });
       return;
     }
-    Multiply(left, panels, c_, width, rows, width, depth, accumulates);
+    const int64_t width = layout_.width;
+    Block block = RightBlock(b, k0, n0);
+    if constexpr (kIsPairs) {
+      PackPairPanels(block, cols, depth, right_);
+      FindLeast(right_, cols, depth, own_least_);
+      least_ = own_least_;
+    } else {
+      if (IsReadInPlace()) {
+        const int64_t whole = cols / width * width;
+        DispatchRight(block.data, [&](auto* own) {
+          const RightPanels<std::remove_cvref_t<decltype(*own)>> panels = {own, width, b_.strides[b_.rank - 2]};
+          if (whole > 0) Multiply(left, panels, c, c_stride, rows, whole, depth, k0 != 0);
+        });
+        block.data += whole * block.lane_stride;
+        cols -= whole;
+        c += whole;
+      }
+      if (cols == 0) return;
+      PackPanels(block, cols, depth, width, right_, line_);
+    }
+    MultiplyPanels(left, right_, rows, k0, depth, cols, c, c_stride);
+  }
+
+  // Panels that lie back to back, the last of which may be wider than the columns that are left.
+  template <class B>
+  void MultiplyPanels(LeftRows<Item> left, const B* panels, int64_t rows, int64_t k0, int64_t depth, int64_t cols, T* c,
+                      int64_t c_stride) {
+    const int64_t width = layout_.width;
+    // In scratch memory there is room for whole panels.
+    const int64_t whole = writes_out_ ? cols / width * width : RoundUp(cols, width);
+    const bool accumulates = k0 != 0;
+    RightPanels<B> right = {panels, width * layout_.PanelDepth(depth), width};
+    if (whole > 0) Multiply(left, right, c, c_stride, rows, whole, depth, accumulates);
+    if (whole >= cols) return;
+    right.data += whole * layout_.PanelDepth(depth);
+    least_ += whole / width;
+    Multiply(left, right, c_, width, rows, width, depth, accumulates);
     if (k0 + depth < problem_.k) return;
     for (int64_t i = 0; i < rows; ++i) std::copy_n(c_ + i * width, cols - whole, c + i * c_stride + whole);
+  }
+
+  // Calls fn with `data`, elements of the right operand that tiles widen by themselves.
+  template <class Fn>
+  void DispatchRight(const void* data, Fn&& fn) const {
+    if constexpr (std::is_same_v<Item, float>) {
+      if (b_.dtype == DType::kFloat16) return fn(static_cast<const Half*>(data));
+      if (b_.dtype == DType::kBFloat16) return fn(static_cast<const BFloat16*>(data));
+    }
+    fn(static_cast<const Item*>(data));
+  }
+
+  // Elements in front of a panel of a prepared matrix.
+  int64_t PanelsBefore(int64_t k0, int64_t depth, int64_t n0) const {
+    return k0 * RoundUp(problem_.n, layout_.width) + n0 * layout_.PanelDepth(depth);
+  }
+
+  // The bytes of prepared panels of pairs from there on: they lie behind all matrices.
+  const uint8_t* PreparedLeast(int64_t k0, int64_t n0) const {
+    const int64_t panels = DivideUp(problem_.n, layout_.width);
+    const int64_t matrix = PanelsBefore(layout_.PanelDepth(problem_.k), 0, 0);
+    const auto* const bytes = static_cast<const uint8_t*>(prepared_) + EntryCount(b_, 2) * matrix * ItemSize(b_.dtype);
+    return bytes + (entry_ * DivideUp(problem_.k, kBlockDepth) + k0 / kBlockDepth) * panels + n0 / layout_.width;
   }
 
   // Where the columns lie that are read after these.
   void FindNext(const char* b, int64_t k0, int64_t depth, int64_t n0, int64_t cols) {
     next_ = {};
-    if (depth <= 0 || (prepared_ == nullptr && IsReadInPlace())) return;
+    // Tiles of few rows take less time than the panels to come: they ask for more of them at a time.
+    next_.is_behind_panels = prepared_ != nullptr && !problem_.uses_pairs && problem_.m > simd::kTileRows;
+    if (depth <= 0) return;
     if (prepared_ != nullptr) {
-      const int64_t bytes = RoundUp(cols, layout_.width) * depth * static_cast<int64_t>(sizeof(T));
-      next_ = {reinterpret_cast<const char*>(prepared_ + k0 * RoundUp(problem_.n, layout_.width) + n0 * depth), 1, 0,
-               bytes};
+      const int64_t item = ItemSize(b_.dtype);
+      const int64_t width = next_.is_behind_panels ? layout_.width : RoundUp(cols, layout_.width);
+      next_.data = static_cast<const char*>(prepared_) + (prepared_before_ + PanelsBefore(k0, depth, n0)) * item;
+      next_.rows = 1;
+      next_.row_bytes = width * layout_.PanelDepth(depth) * item;
       return;
     }
     const Block block = RightBlock(b, k0, n0);
     const int64_t item = ItemSize(block.dtype);
     if (block.depth_stride == item) {
-      next_ = {block.data, cols, block.lane_stride, depth * item};
+      next_ = {block.data, cols, block.lane_stride, depth * item, false};
     } else if (block.lane_stride == item) {
-      next_ = {block.data, depth, block.depth_stride, cols * item};
+      next_ = {block.data, depth, block.depth_stride, cols * item, false};
     }
   }
 
-  void Multiply(LeftRows<T> left, const RightPanels<T>& right, T* c, int64_t c_stride, int64_t rows, int64_t cols,
+  template <class B>
+  void Multiply(LeftRows<Item> left, const RightPanels<B>& right, T* c, int64_t c_stride, int64_t rows, int64_t cols,
                 int64_t depth, bool accumulates) {
     for (int64_t i = 0; i < rows; i += kBlockRows) {
-      MultiplyBlock({left.data + i * left.row_stride, left.row_stride}, right, c + i * c_stride, c_stride,
-                    std::min(kBlockRows, rows - i), cols, depth, accumulates, &next_);
+      const LeftRows<Item> block = {left.data + i * left.row_stride, left.row_stride};
+      const int64_t count = std::min(kBlockRows, rows - i);
+      if constexpr (kIsPairs) {
+        simd::MultiplyPairBlock(block, left_least_, {right.data, least_}, c + i * c_stride, c_stride, count, cols,
+                                layout_.PanelDepth(depth), accumulates, &next_);
+      } else {
+        MultiplyBlock(block, right, c + i * c_stride, c_stride, count, cols, depth, accumulates, &next_);
+      }
       next_ = {};
     }
   }
 
   // All rows of columns n0 to n0 + cols, the right operand read where it lies.
   void RunStream(const Matrices& at, int64_t batch, int64_t n0, int64_t cols) {
-    if constexpr (std::is_floating_point_v<T>) {
+    if constexpr (std::is_floating_point_v<Item>) {
       T* c = c_;
       int64_t c_stride = layout_.c_stride;
       if (writes_out_) {
@@ -251,7 +319,7 @@ class Product {
       const int64_t step = by_rows ? kBlockDepth : kStreamDepth;
       for (int64_t k0 = 0; k0 < problem_.k; k0 += step) {
         const int64_t depth = std::min(step, problem_.k - k0);
-        const LeftRows<T> left = Left(at.a, 0, k0, problem_.m, depth, cols);
+        const LeftRows<T> left = Left(at.a, 0, k0, problem_.m, depth);
         const char* const right = RightBlock(at.b, k0, n0).data;
         const bool is_first = k0 == 0;
         T* const sums = by_rows && !is_first ? right_ : c;
@@ -321,25 +389,33 @@ class Product {
     }
   }
 
-  // Whether the right operand can be read without packing.
+  // Whether the right operand can be read without packing. Few rows read it once or twice.
   bool IsReadInPlace() const {
-    const bool is_plain = b_.dtype == DTypeOf<T>() && b_.strides[b_.rank - 1] == 1;
-    return is_plain && problem_.k * b_.strides[b_.rank - 2] * static_cast<int64_t>(sizeof(T)) <= kInPlaceBytes;
+    if (b_.strides[b_.rank - 1] != 1) return false;
+    if (problem_.reads_rows_in_place) return true;
+    const int64_t bytes = problem_.k * b_.strides[b_.rank - 2] * static_cast<int64_t>(sizeof(T));
+    return b_.dtype == DTypeOf<T>() && bytes <= kInPlaceBytes;
   }
 
-  // The left operand where it lies, or a copy, for a product with `cols` columns.
-  LeftRows<T> Left(const char* a, int64_t m0, int64_t k0, int64_t rows, int64_t depth, int64_t cols) {
+  // The left operand where it lies, or a copy that has it as Item.
+  LeftRows<Item> Left(const char* a, int64_t m0, int64_t k0, int64_t rows, int64_t depth) {
     const int64_t item = ItemSize(a_.dtype);
     const int64_t row_stride = a_.strides[a_.rank - 2];
     const int64_t depth_stride = a_.strides[a_.rank - 1];
     const char* const begin = a + (m0 * row_stride + k0 * depth_stride) * item;
-    const bool is_worth_a_copy = problem_.way == Way::kTiles && cols > kFewCols;
-    if (!is_worth_a_copy && a_.dtype == DTypeOf<T>() && (depth_stride == 1 || depth == 1)) {
-      return {reinterpret_cast<const T*>(begin), row_stride};
+    LeftRows<Item> left = {reinterpret_cast<const Item*>(begin), row_stride};
+    if (!layout_.is_left_in_place) {
+      left = {left_, layout_.left_stride};
+      PackRows({begin, row_stride * item, depth_stride * item, a_.dtype, cast_a_}, rows, depth, left_,
+               layout_.left_stride, reinterpret_cast<Item*>(line_));
     }
-    PackRows({begin, row_stride * item, depth_stride * item, a_.dtype, cast_a_}, rows, depth, left_,
-             layout_.left_stride, line_);
-    return {left_, layout_.left_stride};
+    if constexpr (kIsPairs) {
+      if (depth % 2 != 0) {
+        for (int64_t i = 0; i < rows; ++i) left_[i * layout_.left_stride + depth] = Item();
+      }
+      left_least_ = simd::LeastExponent(left, rows, depth);
+    }
+    return left;
   }
 
   Block RightBlock(const char* b, int64_t k0, int64_t n0) const {
@@ -363,21 +439,26 @@ class Product {
   const TensorRef& a_;
   const TensorRef& b_;
   const TensorRef& out_;
-  Layout<T> layout_;
+  Layout<T, Item> layout_;
   CastFn cast_a_;
   CastFn cast_b_;
   RowReader store_;
   int64_t pack_cols_;
   simd::NextRead next_;
-  const T* prepared_;        // the right operand as PrepareRightOperand leaves it; null: where it lies
+  const void* prepared_;         // the right operand as PrepareRight leaves it; null: where it lies
+  int64_t entry_ = 0;            // of the right operand's batch
+  int64_t prepared_before_ = 0;  // elements in front of its matrix
+  uint8_t left_least_ = 0;       // what pairs know about their operands
+  const uint8_t* least_ = own_least_;
+  uint8_t own_least_[kPackCols / simd::kPairPanelWidth] = {};
   bool writes_out_ = false;  // sums need no scratch memory
   bool has_epilogue_ = false;
   T alpha_{};
   T beta_{};
   TensorRef addend_;
   RowReader read_addend_{DType::kFloat, DType::kFloat, DType::kFloat};
-  T* left_;
-  T* right_;
+  Item* left_;
+  Item* right_;
   T* c_;
   T* line_;
 };
@@ -400,53 +481,121 @@ decltype(auto) DispatchAccumulation(DType compute, Fn&& fn) {
   }
 }
 
+// Calls fn with that, and with what operands are packed as.
+template <class Fn>
+decltype(auto) DispatchProduct(const Problem& problem, DType compute, Fn&& fn) {
+  if (problem.uses_pairs) return fn(TypeTag<float>{}, TypeTag<BFloat16>{});
+  return DispatchAccumulation(compute, [&](auto tag) { return fn(tag, tag); });
+}
+
 }  // namespace
 
 int64_t MatMulUnitCount(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out, bool is_prepared) {
+  if (IsInt8Product(a, b, compute, out)) return Int8MatMulUnitCount(out, a.sizes[a.rank - 1]);
   return Problem(a, b, compute, out, is_prepared).units();
+}
+
+ProductWork MatMulUnitWork(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
+                           bool is_prepared) {
+  return Problem(a, b, compute, out, is_prepared).UnitWork();
 }
 
 int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
                            bool is_prepared) {
+  if (IsInt8Product(a, b, compute, out)) return Int8MatMulScratchBytes(out, a.sizes[a.rank - 1]);
   const Problem problem(a, b, compute, out, is_prepared);
-  return DispatchAccumulation(compute, [&](auto tag) {
-    using T = typename decltype(tag)::Type;
-    return Layout<T>(problem, PanelWidthOf<T>()).Bytes();
+  return DispatchProduct(problem, compute, [&](auto sum, auto item) {
+    using T = typename decltype(sum)::Type;
+    return Layout<T, typename decltype(item)::Type>(problem, PanelWidthOf<T>()).Bytes();
   });
 }
 
 void MatMul(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out, Range range, void* scratch,
             const MatMulEpilogue* epilogue, const void* prepared) {
   if (range.begin >= range.end) return;
+  if (IsInt8Product(a, b, compute, out)) return Int8MatMul(a, b, out, range, scratch, epilogue);
   const Problem problem(a, b, compute, out, prepared != nullptr);
-  DispatchAccumulation(compute, [&](auto tag) {
-    Product<typename decltype(tag)::Type>(problem, compute, scratch, epilogue, prepared).Run(range);
+  DispatchProduct(problem, compute, [&](auto sum, auto item) {
+    using T = typename decltype(sum)::Type;
+    Product<T, typename decltype(item)::Type>(problem, compute, scratch, epilogue, prepared).Run(range);
   });
 }
 
-int64_t PreparedRightBytes(const TensorRef& b, DType compute) {
-  const bool is_float = compute == DType::kFloat && b.dtype == DType::kFloat;
-  if (!is_float || EntryCount(b, 2) != 1) return 0;
-  return b.sizes[b.rank - 2] * RoundUp(b.sizes[b.rank - 1], PanelWidthOf<float>()) * int64_t{sizeof(float)};
+int64_t PreparedRightBytes(const TensorRef& a, const TensorRef& b, DType compute) {
+  const auto is_float = [](DType dtype) {
+    return dtype == DType::kFloat || dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  };
+  if (!is_float(compute) || !is_float(b.dtype)) return 0;
+  if (b.dtype == DType::kFloat16 && !simd::WidensHalf()) return 0;
+  const bool has_pairs = HasPairPanels(b.dtype);
+  if (has_pairs && a.dtype != b.dtype) return 0;
+  for (int d = 0; d < b.rank - 2; ++d) {
+    if (b.strides[d] == 0 && b.sizes[d] > 1) return 0;  // would be made again and again
+  }
+  const int64_t width = PanelWidthOf<float>();
+  const int64_t depth = b.sizes[b.rank - 2];
+  const int64_t cols = RoundUp(b.sizes[b.rank - 1], width);
+  if (!has_pairs) return EntryCount(b, 2) * depth * cols * ItemSize(b.dtype);
+  return EntryCount(b, 2) * (simd::EvenDepth(depth) * cols * ItemSize(b.dtype) +  // panels, and a byte of each
+                             DivideUp(depth, kBlockDepth) * cols / width);
 }
 
-void PrepareRight(const TensorRef& b, void* prepared) {
+namespace {
+
+// Calls fn(block, columns, depth, panels) for each block, whose panels follow those of the one before.
+template <class B, class Fn>
+B* PrepareBlocks(const TensorRef& b, B* to, bool has_pairs, Fn&& fn) {
   const int64_t width = PanelWidthOf<float>();
   const int64_t depth = b.sizes[b.rank - 2];
   const int64_t cols = b.sizes[b.rank - 1];
   const int64_t depth_stride = b.strides[b.rank - 2] * ItemSize(b.dtype);
   const int64_t col_stride = b.strides[b.rank - 1] * ItemSize(b.dtype);
-  const CastFn cast = FindCast(b.dtype, DType::kFloat);
-  std::vector<float> line(static_cast<size_t>(kLines * kBlockDepth));
-  auto* to = static_cast<float*>(prepared);
-  for (int64_t k0 = 0; k0 < depth; k0 += kBlockDepth) {
-    const int64_t part = std::min(kBlockDepth, depth - k0);
-    for (int64_t j = 0; j < cols; j += kPackCols) {
-      const Block block = {static_cast<const char*>(b.data) + k0 * depth_stride + j * col_stride, col_stride,
-                           depth_stride, b.dtype, cast};
-      PackPanels(block, std::min(kPackCols, cols - j), part, width, to + j * part, line.data());
+  const CastFn cast = FindCast(b.dtype, b.dtype);
+  const int64_t entries = EntryCount(b, 2);
+  for (int64_t entry = 0; entry < entries; ++entry) {
+    const char* const from = EntryOf(b, 2, b, 2, entry);
+    for (int64_t k0 = 0; k0 < depth; k0 += kBlockDepth) {
+      const int64_t part = std::min(kBlockDepth, depth - k0);
+      const int64_t panel_depth = has_pairs ? simd::EvenDepth(part) : part;
+      for (int64_t j = 0; j < cols; j += kPackCols) {
+        const Block block = {from + k0 * depth_stride + j * col_stride, col_stride, depth_stride, b.dtype, cast};
+        fn(block, std::min(kPackCols, cols - j), part, to + j * panel_depth);
+      }
+      to += RoundUp(cols, width) * panel_depth;
     }
-    to += RoundUp(cols, width) * part;
+  }
+  return to;
+}
+
+// Types stay as they are.
+template <class B>
+void PrepareRightOf(const TensorRef& b, B* to) {
+  std::vector<B> line(static_cast<size_t>(kLines * kBlockDepth));
+  PrepareBlocks(b, to, false, [&](const Block& block, int64_t cols, int64_t depth, B* panels) {
+    PackPanels(block, cols, depth, PanelWidthOf<float>(), panels, line.data());
+  });
+}
+
+void PreparePairsOf(const TensorRef& b, BFloat16* to) {
+  const auto visit = [&](auto&& fn) { return PrepareBlocks(b, to, true, fn); };
+  auto* least = reinterpret_cast<uint8_t*>(visit([](const Block& block, int64_t cols, int64_t depth, BFloat16* panels) {
+    PackPairPanels(block, cols, depth, panels);
+  }));
+  visit([&](const Block&, int64_t cols, int64_t depth, const BFloat16* panels) {
+    FindLeast(panels, cols, depth, least);
+    least += DivideUp(cols, simd::kPairPanelWidth);
+  });
+}
+
+}  // namespace
+
+void PrepareRight(const TensorRef& b, void* prepared) {
+  switch (b.dtype) {
+    case DType::kFloat16: return PrepareRightOf(b, static_cast<Half*>(prepared));
+    case DType::kBFloat16:
+      return HasPairPanels(b.dtype) ? PreparePairsOf(b, static_cast<BFloat16*>(prepared))
+                                    : PrepareRightOf(b, static_cast<BFloat16*>(prepared));
+    default: return PrepareRightOf(b, static_cast<float*>(prepared));
   }
 }
 

@@ -11,9 +11,11 @@
 //   integers                    modulo 2^bits of `compute`
 //   bool                        or of ands
 // Order     k ascends within blocks of 256, whose sums are added in order. Up to
-//   16 rows times contiguous columns (as the transposed weight of a linear
-//   layer has them) are summed in as many chains as a vector has lanes. Order
-//   and fusing follow from shapes, types and strides alone: not from the range.
+//   10 rows times contiguous columns (as the transposed weight of a linear
+//   layer has them) are summed in as many chains as a vector has lanes. Of
+//   bfloat16 k ascends in pairs, the odd one first, where the processor
+//   multiplies them so (simd/bfloat16_tile.h). Order and fusing follow from
+//   shapes, types and strides alone: not from the range.
 // Rounding  float32 and float64 fuse multiply and add where the processor can;
 //   the sum is rounded once to out's type. (Processors without fused
 //   multiply-add may differ in the last bits.)
@@ -30,6 +32,14 @@ namespace reprise::kernels {
 /// out has no elements. The arguments are those of MatMul.
 int64_t MatMulUnitCount(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
                         bool is_prepared = false);
+
+/// What a work item of a product does.
+struct ProductWork {
+  int64_t multiply_adds;
+  int64_t bytes;  ///< of the right operand
+};
+ProductWork MatMulUnitWork(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
+                           bool is_prepared = false);
 
 /// What MatMulScratchBytes gives at most.
 inline constexpr int64_t kMostMatMulScratchBytes = int64_t{4} << 20;
@@ -58,9 +68,10 @@ struct MatMulEpilogue {
 void MatMul(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out, Range range, void* scratch,
             const MatMulEpilogue* epilogue = nullptr, const void* prepared = nullptr);
 
-/// Bytes of a right operand in the order in which products read it, on this processor; 0: it cannot be prepared. Sizes
-/// and values alone decide, so that operands of one address, type, shape and strides can share what was prepared.
-int64_t PreparedRightBytes(const TensorRef& b, DType compute);
+/// Bytes of a right operand in the order in which products read it, on this processor; 0: it cannot be prepared for
+/// such a left one. Sizes and values alone decide, so that operands of one address, type, shape and strides can share
+/// what was prepared.
+int64_t PreparedRightBytes(const TensorRef& a, const TensorRef& b, DType compute);
 
 /// \param prepared  PreparedRightBytes bytes, aligned to 64
 void PrepareRight(const TensorRef& b, void* prepared);

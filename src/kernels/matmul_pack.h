@@ -82,6 +82,32 @@ inline bool PackPanelsFast(const Block& block, int64_t lanes, int64_t depth, int
   }
 }
 
+/// A block of bfloat16 as panels of pairs, see simd/bfloat16_tile.h.
+inline void PackPairPanels(const Block& block, int64_t lanes, int64_t depth, BFloat16* dst) {
+  constexpr int64_t kItem = sizeof(BFloat16);
+  const auto* const from = reinterpret_cast<const BFloat16*>(block.data);
+  const int64_t lane_stride = block.lane_stride / kItem;
+  const int64_t depth_stride = block.depth_stride / kItem;
+  if (depth_stride == 1) return simd::PairPanelsOfColumns(from, lane_stride, lanes, depth, dst);
+  if (lane_stride == 1) return simd::PairPanelsOfRows(from, depth_stride, lanes, depth, dst);
+  constexpr int64_t kWidth = simd::kPairPanelWidth;
+  BFloat16 row[2][kBlockDepth];
+  for (int64_t k = 0; k < depth; k += 2) {
+    for (int64_t begin = 0; begin < lanes; begin += kBlockDepth) {
+      const int64_t count = std::min(kBlockDepth, lanes - begin);
+      for (int64_t s = 0; s < 2; ++s) {
+        for (int64_t j = 0; j < count; ++j) {
+          row[s][j] = k + s < depth ? from[(begin + j) * lane_stride + (k + s) * depth_stride] : BFloat16();
+        }
+      }
+      BFloat16* to = dst + begin * simd::EvenDepth(depth) + k * kWidth;
+      for (int64_t j = 0; j < count; j += kWidth, to += kWidth * simd::EvenDepth(depth)) {
+        simd::PairPanelsOfRows(row[0] + j, kBlockDepth, std::min(kWidth, count - j), 2, to);
+      }
+    }
+  }
+}
+
 /// Rearranges a block into panels of `width` lanes: dst[(lane / width) * depth * width + k * width + lane % width],
 /// missing lanes zero. `line` is scratch, see Layout.
 template <class T>

@@ -4,9 +4,13 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/batch.h"
+#include "kernels/matmul.h"
+#include "kernels/simd/bfloat16_pairs.h"
+#include "kernels/simd/bfloat16_tile.h"
 #include "kernels/simd/matmul_tile.h"
 #include "kernels/strided.h"
 
@@ -27,15 +31,18 @@ inline constexpr int64_t kGroupRows = 4 * kBlockRows;
 inline constexpr int64_t kGroupBytes = kGroupRows * kBlockDepth * 8;
 /// So far apart are the rows of a copied left operand: they lie in different cache sets.
 inline constexpr int64_t kLeftStride = kBlockDepth + 16;
-/// A left operand that fewer columns are multiplied with is read where it lies.
-inline constexpr int64_t kFewCols = 64;
 /// A right operand that takes less than this is read where it lies: the first-level cache holds it.
 inline constexpr int64_t kInPlaceBytes = 32 << 10;
 /// Lanes that packing reads at a time from an operand contiguous in depth.
 inline constexpr int64_t kLines = 8;
 
-/// Up to so many rows the right operand is read where it lies, once: packing it would cost more than it saves.
-inline constexpr int64_t kFewRows = 16;
+/// Up to so many rows columns of the right operand are read where they lie, once: packing them would cost more than it
+/// saves.
+inline constexpr int64_t kFewRows = 10;
+/// Up to so many, if it consists of rows, which tiles can read where they lie.
+inline constexpr int64_t kFewRowsOfTiles = 2 * simd::kTileRows;
+/// A result with no more columns, and more rows, is computed as its transpose.
+inline constexpr int64_t kFewColsOfResult = 16;
 /// Columns of a work item then, by layout.
 inline constexpr int64_t kStreamByColumns = 64;
 inline constexpr int64_t kStreamByRows = 256;
@@ -52,7 +59,7 @@ inline constexpr int64_t RoundUp(int64_t n, int64_t to) { return DivideUp(n, to)
 enum class Way : uint8_t {
   kTiles,    ///< packed panels, tiles of out in registers
   kColumns,  ///< few rows; columns of the right operand are contiguous
-  kRows,     ///< few rows; its rows are
+  kRows,     ///< one row; its rows are
 };
 
 inline void SwapLast(TensorRef& ref) {
@@ -70,6 +77,9 @@ inline bool IsStreamed(DType compute, DType right) {
   }
 }
 
+/// Whether panels of such a right operand hold pairs, for left operands of that type.
+inline bool HasPairPanels(DType right) { return right == DType::kBFloat16 && simd::HasBFloat16Pairs(); }
+
 /// Work items are some columns of a group of rows; neighbours are run as one.
 struct Problem {
   TensorRef a, b, out;
@@ -77,6 +87,8 @@ struct Problem {
   bool is_turned;  ///< out^T = b^T x a^T is computed, whose left operand has few rows
   int64_t m, n, k, batch;
   Way way = Way::kTiles;
+  bool uses_pairs;           ///< of bfloat16, in tiles
+  bool reads_rows_in_place;  ///< of the right operand, if these are contiguous
   int64_t unit_cols = kUnitCols;
   int64_t most_units = INT64_MAX;  ///< that are run as one
   int64_t group_rows;
@@ -86,7 +98,7 @@ struct Problem {
       : a(left), b(right), out(result), is_prepared(prepared) {
     const int64_t rows = out.sizes[out.rank - 2];
     const int64_t cols = out.sizes[out.rank - 1];
-    is_turned = cols < rows && cols <= kFewRows && !is_prepared;
+    is_turned = cols < rows && cols <= kFewColsOfResult && !is_prepared;
     if (is_turned) {
       std::swap(a, b);
       SwapLast(a);
@@ -101,13 +113,17 @@ struct Problem {
       if (b.strides[b.rank - 2] == 1 || k == 1) {
         way = Way::kColumns;
         unit_cols = kStreamByColumns;
-        most_units = 1;
-      } else if (b.strides[b.rank - 1] == 1 || n == 1) {
+        most_units = kLongRun / kStreamByColumns;
+      } else if (m == 1 && (b.strides[b.rank - 1] == 1 || n == 1)) {
         way = Way::kRows;
         unit_cols = kStreamByRows;
-        most_units = (m == 1 ? kLongRunOfOne : kLongRun) / kStreamByRows;
+        most_units = kLongRunOfOne / kStreamByRows;
       }
     }
+    uses_pairs = way == Way::kTiles && (is_prepared || m > kFewRows) && IsStreamed(compute, b.dtype) &&
+                 a.dtype == b.dtype && HasPairPanels(b.dtype);
+    reads_rows_in_place = !uses_pairs && m <= kFewRowsOfTiles && !is_prepared && way == Way::kTiles &&
+                          IsStreamed(compute, b.dtype) && (b.dtype != DType::kFloat16 || simd::WidensHalf());
     // Groups of about the same size, so that work items are.
     const int64_t most = std::min(kGroupRows, kGroupBytes / (kBlockDepth * ItemSize(compute)));
     group_rows =
@@ -117,34 +133,53 @@ struct Problem {
   }
 
   int64_t units() const { return batch * row_groups * col_units; }
+  ProductWork UnitWork() const {
+    const int64_t cols = std::min(unit_cols, n);
+    const int64_t depth = std::max<int64_t>(1, k);
+    return {std::min(group_rows, m) * cols * depth, cols * depth * ItemSize(b.dtype)};
+  }
+  /// Whether the left operand can be read where it lies by products that add in `type`.
+  bool is_left_in_place(DType type) const { return a.dtype == type && (a.strides[a.rank - 1] == 1 || k == 1); }
 };
 
-/// Scratch memory of a call, in elements of T.
-template <class T>
+/// Scratch memory of a call that adds in T: operands in elements of Item, sums in those of T.
+template <class T, class Item>
 struct Layout {
+  static constexpr bool kIsPairs = !std::is_same_v<T, Item>;
+  /// Elements in a cache line or so, to which operands are rounded up.
+  static constexpr int64_t kRound = 16 * static_cast<int64_t>(sizeof(T) / sizeof(Item));
+
   int64_t width;
+  bool is_left_in_place;
   int64_t left_stride = kLeftStride;
   int64_t left, right, c, c_stride, line;
 
-  Layout(const Problem& p, int64_t panel_width) : width(panel_width) {
+  Layout(const Problem& p, int64_t panel_width)
+      : width(panel_width), is_left_in_place(p.is_left_in_place(DTypeOf<Item>()) && !(kIsPairs && p.k % 2 != 0)) {
     if (p.way == Way::kTiles) {
-      const int64_t depth = std::min(p.k, kBlockDepth);
       c_stride = RoundUp(std::min(p.n, kBlockCols), width);
-      left = RoundUp(p.group_rows * kLeftStride, 16);
-      right = p.is_prepared ? 0 : RoundUp(RoundUp(std::min(p.n, kPackCols), width) * depth, 16);
+      left = is_left_in_place ? 0 : RoundUp(p.group_rows * kLeftStride, kRound);
+      right = p.is_prepared
+                  ? 0
+                  : RoundUp(RoundUp(std::min(p.n, kPackCols), width) * PanelDepth(std::min(p.k, kBlockDepth)), kRound);
       c = RoundUp(p.group_rows * c_stride, 16);
       line = kLines * kBlockDepth;
     } else {
       c_stride = RoundUp(std::min(p.n, p.unit_cols * p.most_units), 16);
       left_stride = RoundUp(std::min(p.k, p.way == Way::kColumns ? kStreamDepth : kBlockDepth), 16);
-      left = p.m * left_stride;
+      left = is_left_in_place ? 0 : p.m * left_stride;
       c = p.m * c_stride;
       right = p.way == Way::kRows ? c : 0;  // the sums of one block of the depth
       line = std::max(kLines * kBlockDepth, c_stride);
     }
   }
 
-  int64_t Bytes() const { return (left + right + c + line) * static_cast<int64_t>(sizeof(T)); }
+  /// Rows of a panel of that depth.
+  static constexpr int64_t PanelDepth(int64_t depth) { return kIsPairs ? simd::EvenDepth(depth) : depth; }
+
+  int64_t Bytes() const {
+    return (left + right) * static_cast<int64_t>(sizeof(Item)) + (c + line) * static_cast<int64_t>(sizeof(T));
+  }
 };
 
 }  // namespace reprise::kernels::matmul

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/matmul.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 
 #include "../../tests/unit/scale.h"
+#include "kernels/simd/matmul_tile.h"
+#include "kernels/simd/test_targets.h"
 #include "kernels/test_tensor.h"
 
 namespace reprise::kernels {
@@ -210,6 +214,71 @@ TEST(MatMulTest, TheSplitDoesNotChangeABit) {
   }
 }
 
+// Whatever tiles the rows are cut into, a row is computed as it would be alone.
+void CheckFewRowsTimesColumns() {
+  Rng rng(29);
+  struct Case {
+    int64_t n, k;
+  };
+  for (const Case& c : {Case{11, 48}, Case{24, 61}, Case{12, 3}, Case{11, 4100}}) {
+    for (const DType dtype : {DType::kFloat, DType::kFloat16, DType::kBFloat16, DType::kDouble}) {
+      const auto columns = RandomTensor(rng, dtype, {c.n, c.k}, TestLayout::kContiguous, false);
+      TensorRef b = columns.ref;
+      std::swap(b.sizes[0], b.sizes[1]);
+      std::swap(b.strides[0], b.strides[1]);
+      for (int64_t m = 1; m <= 10; m += c.k > 1000 ? 9 : 1) {
+        const auto a = RandomTensor(rng, dtype, {m, c.k}, TestLayout::kContiguous, false);
+        const auto out = RandomTensor(rng, dtype, {m, c.n}, TestLayout::kContiguous);
+        RunMatMul(rng, a.ref, b, dtype, out.ref);
+        Check(a.ref, b, dtype, out.ref);
+        for (int64_t i = m - 1; i >= 0; i -= 4) {
+          TensorRef row = a.ref;
+          row.sizes[0] = 1;
+          row.data = static_cast<char*>(row.data) + i * c.k * ItemSize(dtype);
+          TensorRef expected = out.ref;
+          expected.sizes[0] = 1;
+          expected.data = static_cast<char*>(expected.data) + i * c.n * ItemSize(dtype);
+          const auto alone = RandomTensor(rng, dtype, {1, c.n}, TestLayout::kContiguous);
+          RunMatMul(rng, row, b, dtype, alone.ref);
+          ASSERT_EQ(BytesOf(alone.ref), BytesOf(expected)) << Name(dtype) << " row " << i << " of " << m;
+        }
+      }
+    }
+  }
+}
+
+TEST(MatMulTest, FewRowsTimesColumns) {
+  const int targets = simd::testing::ForEachTarget([](int64_t target) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    CheckFewRowsTimesColumns();
+  });
+  EXPECT_GE(targets, 1);
+}
+
+// Rows further apart on either side, which are walked in another order, and what is no whole number of tiles.
+TEST(MatMulTest, RowsAndColumnsAreExchanged) {
+  Rng rng(30);
+  simd::testing::ForEachTarget([&](int64_t target) {
+    for (int round = 0; round < 60; ++round) {
+      const int64_t rows = Pick(rng, 1, 70);
+      const int64_t cols = Pick(rng, 1, 70);
+      const int64_t from_stride = cols + Pick(rng, 0, 40);
+      const int64_t to_stride = rows + Pick(rng, 0, 40);
+      std::vector<float> from(static_cast<size_t>(rows * from_stride));
+      for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i);
+      std::vector<float> to(static_cast<size_t>(cols * to_stride), -1.0f);
+      simd::Transpose(from.data(), from_stride, rows, cols, to.data(), to_stride);
+      for (int64_t j = 0; j < cols; ++j) {
+        for (int64_t i = 0; i < to_stride; ++i) {
+          const float wanted = i < rows ? from[static_cast<size_t>(i * from_stride + j)] : -1.0f;
+          ASSERT_EQ(to[static_cast<size_t>(j * to_stride + i)], wanted)
+              << hwy::TargetName(target) << ", " << rows << " x " << cols << " at " << i << ", " << j;
+        }
+      }
+    }
+  });
+}
+
 TEST(MatMulTest, TheOutputTypeMayDifferFromTheComputeType) {
   Rng rng(24);
   const auto a = RandomTensor(rng, DType::kInt8, {7, 50}, TestLayout::kContiguous);
@@ -226,42 +295,85 @@ TEST(MatMulTest, TheOutputTypeMayDifferFromTheComputeType) {
   Check(h.ref, g.ref, DType::kFloat16, f.ref);
 }
 
+// Those of a product of many rows, for however few rows it is used: types, layouts, edges, pieces.
 TEST(MatMulTest, APreparedRightOperandGivesTheSameBits) {
   Rng rng(26);
-  for (int loop = Loops(40, 10); loop > 0; --loop) {
-    const int64_t m = Pick(rng, 17, 160);
+  for (int loop = Loops(60, 16); loop > 0; --loop) {
+    const DType type = std::array{DType::kFloat, DType::kFloat16, DType::kBFloat16}[static_cast<size_t>(loop % 3)];
+    const int64_t most = Pick(rng, 11, 160);
+    const int64_t m = Pick(rng, 0, 1) == 0 ? Pick(rng, 1, 33) : most;
     const int64_t n = Pick(rng, 17, 100);
     const int64_t k = Pick(rng, 1, 600);
     const bool by_columns = Pick(rng, 0, 1) == 0;
-    const auto a = RandomTensor(rng, DType::kFloat, {m, k}, PickLayout(rng, false), false);
-    auto b = RandomTensor(rng, DType::kFloat, by_columns ? std::vector{n, k} : std::vector{k, n},
-                          PickLayout(rng, false), false);
+    const auto all = RandomTensor(rng, type, {std::max(m, most), k}, PickLayout(rng, false), false);
+    auto b = RandomTensor(rng, type, by_columns ? std::vector{n, k} : std::vector{k, n}, PickLayout(rng, false), false);
     if (by_columns) {
       std::swap(b.ref.sizes[0], b.ref.sizes[1]);
       std::swap(b.ref.strides[0], b.ref.strides[1]);
     }
-    const auto expected = MakeTensor(rng, DType::kFloat, {m, n}, TestLayout::kContiguous);
-    const auto out = MakeTensor(rng, DType::kFloat, {m, n}, PickLayout(rng, false));
-    RunMatMul(rng, a.ref, b.ref, DType::kFloat, expected.ref);
-    const auto bytes = static_cast<size_t>(PreparedRightBytes(b.ref, DType::kFloat));
-    ASSERT_GE(bytes, static_cast<size_t>(k * n) * sizeof(float));
+    const DType result = Pick(rng, 0, 1) == 0 ? type : DType::kFloat;
+    const auto expected = MakeTensor(rng, result, {std::max(m, most), n}, TestLayout::kContiguous);
+    RunMatMul(rng, all.ref, b.ref, type, expected.ref);
+    TensorRef a = all.ref;
+    a.sizes[0] = m;
+    const auto out = MakeTensor(rng, result, {m, n}, PickLayout(rng, false));
+    const auto bytes = static_cast<size_t>(PreparedRightBytes(a, b.ref, type));
+    if (bytes == 0) {  // no instructions for float16
+      ASSERT_EQ(type, DType::kFloat16);
+      continue;
+    }
+    ASSERT_GE(bytes, static_cast<size_t>(k * n * ItemSize(type)));
     const std::unique_ptr<void, decltype(&std::free)> form(std::aligned_alloc(64, (bytes + 63) / 64 * 64), &std::free);
     std::memset(form.get(), 0xff, bytes);
     PrepareRight(b.ref, form.get());
-    const int64_t units = MatMulUnitCount(a.ref, b.ref, DType::kFloat, out.ref, true);
-    const auto scratch_bytes = static_cast<size_t>(MatMulScratchBytes(a.ref, b.ref, DType::kFloat, out.ref, true));
+    const int64_t units = MatMulUnitCount(a, b.ref, type, out.ref, true);
+    const auto scratch_bytes = static_cast<size_t>(MatMulScratchBytes(a, b.ref, type, out.ref, true));
     const std::unique_ptr<void, decltype(&std::free)> scratch(std::aligned_alloc(64, (scratch_bytes + 63) / 64 * 64),
                                                               &std::free);
     TensorRef shape = b.ref;  // of the operand, nothing else is read
     shape.data = nullptr;
-    RunInPieces(rng, units, [&](Range range) {
-      MatMul(a.ref, shape, DType::kFloat, out.ref, range, scratch.get(), nullptr, form.get());
-    });
+    RunInPieces(rng, units,
+                [&](Range range) { MatMul(a, shape, type, out.ref, range, scratch.get(), nullptr, form.get()); });
     for (int64_t flat = 0; flat < m * n; ++flat) {
       ASSERT_EQ(At(out.ref, flat).re, At(expected.ref, flat).re)
-          << "m" << m << " n" << n << " k" << k << " at " << flat;
+          << Name(type) << " m" << m << " n" << n << " k" << k << " at " << flat;
     }
   }
+}
+
+// Of a batch each matrix has its own form, which entries of the result may share.
+TEST(MatMulTest, PreparedBatches) {
+  Rng rng(28);
+  for (int loop = Loops(24, 8); loop > 0; --loop) {
+    const DType type = std::array{DType::kFloat, DType::kBFloat16}[static_cast<size_t>(loop % 2)];
+    const int64_t outer = Pick(rng, 1, 3), inner = Pick(rng, 1, 3);
+    const int64_t m = Pick(rng, 17, 40), n = Pick(rng, 17, 70), k = Pick(rng, 1, 300);
+    const auto a = RandomTensor(rng, type, {outer, inner, m, k}, PickLayout(rng, false), false);
+    const auto b =
+        RandomTensor(rng, type, {Pick(rng, 0, 1) == 0 ? 1 : outer, inner, k, n}, PickLayout(rng, false), false);
+    const auto expected = MakeTensor(rng, DType::kFloat, {outer, inner, m, n}, TestLayout::kContiguous);
+    RunMatMul(rng, a.ref, b.ref, type, expected.ref);
+    const auto out = MakeTensor(rng, DType::kFloat, {outer, inner, m, n}, PickLayout(rng, false));
+    const auto bytes = static_cast<size_t>(PreparedRightBytes(a.ref, b.ref, type));
+    ASSERT_GE(bytes, static_cast<size_t>(b.ref.sizes[0] * inner * k * n * ItemSize(type)));
+    const std::unique_ptr<void, decltype(&std::free)> form(std::aligned_alloc(64, (bytes + 63) / 64 * 64), &std::free);
+    PrepareRight(b.ref, form.get());
+    const auto scratch_bytes = static_cast<size_t>(MatMulScratchBytes(a.ref, b.ref, type, out.ref, true));
+    const std::unique_ptr<void, decltype(&std::free)> scratch(std::aligned_alloc(64, (scratch_bytes + 63) / 64 * 64),
+                                                              &std::free);
+    TensorRef shape = b.ref;
+    shape.data = nullptr;
+    RunInPieces(rng, MatMulUnitCount(a.ref, b.ref, type, out.ref, true),
+                [&](Range range) { MatMul(a.ref, shape, type, out.ref, range, scratch.get(), nullptr, form.get()); });
+    for (int64_t flat = 0; flat < outer * inner * m * n; ++flat) {
+      ASSERT_EQ(At(out.ref, flat).re, At(expected.ref, flat).re) << Name(type) << " at " << flat;
+    }
+  }
+  // An operand that is repeated has none.
+  auto repeated = RandomTensor(rng, DType::kFloat, {1, 20, 30}, TestLayout::kContiguous, false);
+  repeated.ref.sizes[0] = 4;
+  repeated.ref.strides[0] = 0;
+  EXPECT_EQ(PreparedRightBytes(repeated.ref, repeated.ref, DType::kFloat), 0);
 }
 
 // The sums of such a product cannot be kept in out.

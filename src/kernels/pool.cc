@@ -26,6 +26,35 @@ void Take(const T* __restrict x, int64_t any_stride, int32_t position, int64_t n
   }
 }
 
+// The same for kTaps neighbours of each, one after the other.
+template <int kTaps, int kStride, bool kIndex, class T>
+void TakeNeighbours(const T* __restrict x, int32_t position, int64_t n, T* __restrict best, int32_t* __restrict index) {
+  for (int64_t i = 0; i < n; ++i) {
+    T most = best[i];
+    int32_t at = kIndex ? index[i] : 0;
+    for (int tap = 0; tap < kTaps; ++tap) {
+      const T value = x[i * kStride + tap];
+      const bool takes = static_cast<bool>(static_cast<int>(value > most) | static_cast<int>(value != value));
+      most = takes ? value : most;
+      if constexpr (kIndex) at = takes ? position + static_cast<int32_t>(i * kStride) + tap : at;
+    }
+    best[i] = most;
+    if constexpr (kIndex) index[i] = at;
+  }
+}
+
+// The outputs whose windows have a tap of a row of the kernel inside of the input, and where the first of them has it.
+struct MaxTap {
+  int64_t begin;
+  int64_t end;
+  int64_t at;
+};
+
+// Elements of a row with all that windows see beside it.
+int64_t PaddedWidth(const PoolDim& w) {
+  return std::max(w.pad + w.in, (w.out - 1) * w.stride + (w.kernel - 1) * w.dilation + 1);
+}
+
 template <class T, bool kIndex>
 class MaxRows {
  public:
@@ -39,35 +68,51 @@ class MaxRows {
     row_ = cut.Cut<T>(shape.w.in);
     best_ = cut.Cut<T>(shape.w.out);
     index_ = cut.Cut<int32_t>(shape.w.out);
+    first_ = cut.Cut<int32_t>(shape.w.out);
+    taps_ = cut.Cut<MaxTap>(shape.w.kernel);
+    padded_ = cut.Cut<T>(PaddedWidth(shape.w));
+    take_ = FindNeighbours(shape.w);
+    if (take_ != nullptr) std::fill_n(padded_, PaddedWidth(shape.w), Lowest());
+    // Once: rows may be short, and divisions take longer than comparisons.
+    const PoolDim& w = shape.w;
+    for (int64_t o = 0; o < w.out; ++o) first_[o] = static_cast<int32_t>(First(o * w.stride - w.pad, w.dilation));
+    for (int64_t kw = 0; kw < w.kernel; ++kw) {
+      const int64_t shift = kw * w.dilation - w.pad;
+      const int64_t begin = shift >= 0 ? 0 : (-shift + w.stride - 1) / w.stride;
+      const int64_t end = w.in <= shift ? 0 : std::min(w.out, (w.in - 1 - shift) / w.stride + 1);
+      taps_[kw] = {begin, end, begin * w.stride + shift};
+    }
   }
 
-  // Leaves the indices of the row.
-  const int32_t* Run(int64_t plane, int64_t oh) {
+  void SetPlane(int64_t plane) {
+    from_ = OffsetOf(self_, self_.rank - 3, plane);
+    to_ = OffsetOf(out_, out_.rank - 3, plane);
+  }
+
+  // Leaves the indices of the row of the plane.
+  const int32_t* Run(int64_t oh) {
     const PoolDim& h = shape_.h;
     const PoolDim& w = shape_.w;
-    const int64_t from = OffsetOf(self_, self_.rank - 3, plane);
-    const int64_t to = OffsetOf(out_, out_.rank - 3, plane) + oh * out_.strides[out_.rank - 2];
+    const int64_t to = to_ + oh * out_.strides[out_.rank - 2];
     T* best = write_.Buffer(ElementAt(out_, to), best_);
-    T lowest = std::numeric_limits<T>::lowest();
-    if constexpr (std::is_floating_point_v<T>) lowest = -std::numeric_limits<T>::infinity();
-    std::fill_n(best, w.out, lowest);
+    std::fill_n(best, w.out, Lowest());
     const int64_t first_h = oh * h.stride - h.pad;
     if constexpr (kIndex) {
-      const int64_t begin_h = First(first_h, h.dilation);
-      for (int64_t o = 0; o < w.out; ++o) {
-        index_[o] = static_cast<int32_t>(begin_h * w.in + First(o * w.stride - w.pad, w.dilation));
-      }
+      const auto begin = static_cast<int32_t>(First(first_h, h.dilation) * w.in);
+      for (int64_t o = 0; o < w.out; ++o) index_[o] = begin + first_[o];
     }
     for (int64_t kh = 0; kh < h.kernel; ++kh) {
       const int64_t ih = first_h + kh * h.dilation;
       if (ih < 0 || ih >= h.in) continue;
-      const T* row = read_.Read(ElementAt(self_, from + ih * self_.strides[self_.rank - 2]), w.in, row_);
+      const T* row = read_.Read(ElementAt(self_, from_ + ih * self_.strides[self_.rank - 2]), w.in, row_);
+      if (take_ != nullptr) {
+        std::copy_n(row, w.in, padded_ + w.pad);
+        take_(padded_, static_cast<int32_t>(ih * w.in - w.pad), w.out, best, index_);
+        continue;
+      }
       for (int64_t kw = 0; kw < w.kernel; ++kw) {
-        const int64_t shift = kw * w.dilation - w.pad;
-        const int64_t begin = shift >= 0 ? 0 : (-shift + w.stride - 1) / w.stride;
-        const int64_t end = w.in <= shift ? 0 : std::min(w.out, (w.in - 1 - shift) / w.stride + 1);
+        const auto [begin, end, at] = taps_[kw];
         if (begin >= end) continue;
-        const int64_t at = begin * w.stride + shift;
         const auto position = static_cast<int32_t>(ih * w.in + at);
         switch (w.stride) {
           case 1: Take<1, kIndex>(row + at, 1, position, end - begin, best + begin, index_ + begin); break;
@@ -81,6 +126,23 @@ class MaxRows {
   }
 
  private:
+  using TakeFn = void (*)(const T*, int32_t, int64_t, T*, int32_t*);
+
+  // Nothing is smaller, so that it takes no place in front of the row or behind it.
+  static T Lowest() {
+    if constexpr (std::is_floating_point_v<T>) return -std::numeric_limits<T>::infinity();
+    return std::numeric_limits<T>::lowest();
+  }
+
+  // For windows of few neighbours, which take all of them in one pass over a row with its padding.
+  static TakeFn FindNeighbours(const PoolDim& w) {
+    if (w.dilation != 1) return nullptr;
+    if (w.kernel == 3 && w.stride == 2) return TakeNeighbours<3, 2, kIndex, T>;
+    if (w.kernel == 3 && w.stride == 1) return TakeNeighbours<3, 1, kIndex, T>;
+    if (w.kernel == 2 && w.stride == 2) return TakeNeighbours<2, 2, kIndex, T>;
+    return nullptr;
+  }
+
   // Where a window that begins at `first` enters the input.
   static int64_t First(int64_t first, int64_t dilation) {
     return first >= 0 ? first : first + (-first + dilation - 1) / dilation * dilation;
@@ -94,6 +156,12 @@ class MaxRows {
   T* row_;
   T* best_;
   int32_t* index_;
+  int32_t* first_;  // of each window, in its row
+  MaxTap* taps_;
+  T* padded_;
+  TakeFn take_;
+  int64_t from_ = 0;  // of the plane
+  int64_t to_ = 0;
 };
 
 void WriteMask(const PoolShape& shape, const int32_t* index, int64_t plane, int64_t oh, const TensorRef& mask) {
@@ -121,14 +189,21 @@ template <class T, bool kIndex>
 void RunMax(const PoolShape& shape, const TensorRef& self, const TensorRef& out, const TensorRef* indices,
             const TensorRef* mask, Range rows, void* scratch) {
   MaxRows<T, kIndex> max(shape, self, out, scratch);
-  for (int64_t unit = rows.begin; unit < rows.end; ++unit) {
-    const int64_t plane = unit / shape.h.out;
-    const int64_t oh = unit % shape.h.out;
-    const int32_t* index = max.Run(plane, oh);
+  int64_t plane = 0;
+  int64_t oh = 0;
+  int64_t to_index = 0;
+  for (int64_t unit = rows.begin; unit < rows.end; ++unit, ++oh) {
+    if (oh == shape.h.out || unit == rows.begin) {
+      plane = unit / shape.h.out;
+      oh = unit % shape.h.out;
+      max.SetPlane(plane);
+      if (indices != nullptr) to_index = OffsetOf(*indices, indices->rank - 3, plane);
+    }
+    const int32_t* index = max.Run(oh);
     if constexpr (kIndex) {
       if (mask != nullptr) WriteMask(shape, index, plane, oh, *mask);
       if (indices == nullptr) continue;
-      const int64_t to = OffsetOf(*indices, indices->rank - 3, plane) + oh * indices->strides[indices->rank - 2];
+      const int64_t to = to_index + oh * indices->strides[indices->rank - 2];
       RowWriterAs<int32_t> write(indices->dtype, indices->strides[indices->rank - 1]);
       char* row = ElementAt(*indices, to);
       if (write.is_direct()) {
@@ -320,7 +395,8 @@ int64_t PoolRowCount(const TensorRef& out) {
 
 int64_t PoolScratchBytes(const PoolShape& shape) {
   return ScratchCutter::Bytes<double>(shape.w.in) * 2 + ScratchCutter::Bytes<double>(shape.w.out) +
-         ScratchCutter::Bytes<Window>(shape.w.out);
+         ScratchCutter::Bytes<Window>(shape.w.out) + ScratchCutter::Bytes<int32_t>(shape.w.out) +
+         ScratchCutter::Bytes<double>(PaddedWidth(shape.w)) + ScratchCutter::Bytes<MaxTap>(shape.w.kernel);
 }
 
 void MaxPool(const PoolShape& shape, const TensorRef& self, const TensorRef& out, const TensorRef* indices,

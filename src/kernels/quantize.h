@@ -36,14 +36,6 @@ void Quantize(const TensorRef& x, const TensorRef& scale, const TensorRef& offse
 void DynamicQuantize(const TensorRef& x, const TensorRef& smooth, const TensorRef& group_index, const TensorRef& y,
                      const TensorRef& scale, const TensorRef& offset, Range rows);
 
-/// The type in which a product of int8 matrices of this depth is computed fastest: floating ones where every sum is a
-/// whole number that they hold, so that the result is that of int32.
-inline DType TypeOfInt8Product(int64_t depth) {
-  constexpr int64_t kMostInFloat = (int64_t{1} << 24) >> 14;
-  constexpr int64_t kMostInDouble = (int64_t{1} << 30) >> 14;  // beyond, sums may leave int32
-  return depth <= kMostInFloat ? DType::kFloat : depth <= kMostInDouble ? DType::kDouble : DType::kInt32;
-}
-
 /// What becomes of the int32 sums of a product of integers; absent operands have no data.
 struct DequantizeOperands {
   TensorRef sums;       ///< int32 [.., m, n]

@@ -14,12 +14,14 @@
 //   there on. Sizes beyond the batch count as the batch, rows beyond the tensor do not exist.
 //   With `presence` instead an entry takes part in the steps that it marks; it keeps its states in the others, and h
 //   and c show them, while y, the gates and tanh_c are 0 there.
-// Accumulation  float32, for float64 float64; sums over the hidden state in the order of its elements. Results are
-//   rounded to the type that they are stored in, the state that is carried on is not.
+// Accumulation  float32, for float64 float64; sums over the hidden state in the order of its elements, fused as those
+// of
+//   matrix products are. Results are rounded to the type that they are stored in, the state that is carried on is not.
 // NaN, Inf  as IEEE 754.
 // Aliasing  none.
 #pragma once
 
+#include "kernels/step_team.h"
 #include "kernels/strided.h"
 
 namespace reprise::kernels {
@@ -40,10 +42,12 @@ struct RecurrentArgs {
   /// Marks of the steps that an entry takes part in: [T, B, H], whose first element of a row counts, or [B], the number
   /// of its steps.
   const TensorRef* presence = nullptr;
-  /// Rows [rows, gates * H], contiguous, of the type of the computation, as the weights below.
+  /// Rows [rows, gates * H], contiguous, of the type of the computation.
   const TensorRef* input_part = nullptr;
-  const TensorRef* weight = nullptr;        ///< contiguous; forwards [H, gates * H], of gradients [gates * H, H]
+  /// Forwards [H, gates * H], any strides and type; of gradients [gates * H, H], contiguous, of the computation's type.
+  const TensorRef* weight = nullptr;
   const TensorRef* bias = nullptr;          ///< [gates * H]
+  const TensorRef* input_bias = nullptr;    ///< LSTM: [gates * H] of the input part, where that lacks it
   const TensorRef* first_h = nullptr;       ///< [B, H]; null: 0
   const TensorRef* first_c = nullptr;       ///< [B, H]; null: 0
   const TensorRef* gates[kMostGates] = {};  ///< LSTM i, g, f, o; GRU r, z, n, hn; of gradients inputs
@@ -68,11 +72,44 @@ struct RecurrentArgs {
   const TensorRef* h_before = nullptr;
 };
 
-/// Bytes of scratch of the functions below.
+// ---- Steps ----
+//
+// Threads go through the steps together (step_team.h). A part of a step is some units of some entries: their gates, one
+// product of the hidden state with some columns of the weight, then their functions. The weight is packed such that the
+// columns of all gates of a unit meet in a part, and a thread that keeps its units has its share of the weight in the
+// cache of its core. The state before a step and the one behind it lie apart.
+
+/// Parts of a step, and how many are worth a thread.
+int64_t RecurrentParts(const RecurrentArgs& args);
+int64_t RecurrentGrain(const RecurrentArgs& args, DType compute);
+
+/// Bytes of a weight [H, gates * H] as steps read it, on this processor. Aligned to 64.
+int64_t PackedRecurrentBytes(const TensorRef& weight, DType compute);
+/// \param T float or double: what steps compute in
+template <class T>
+void PackRecurrentWeight(const TensorRef& weight, void* to);
+
+/// All memory is aligned to 64.
+struct RecurrentMemory {
+  void* states = nullptr;   ///< RecurrentStateBytes bytes, of all threads
+  void* packed = nullptr;   ///< PackedRecurrentBytes bytes, of all threads
+  bool is_packed = false;   ///< `packed` holds the weight already, which is not read then
+  void* scratch = nullptr;  ///< RecurrentScratchBytes bytes, of this thread
+};
+int64_t RecurrentStateBytes(const RecurrentArgs& args, DType compute);
 int64_t RecurrentScratchBytes(const RecurrentArgs& args, DType compute);
 
+/// All steps, together with other threads that call it with the same team, each with another number of a member.
+/// \param compute  float32 or float64
+/// \param team     of RecurrentParts parts; null: this thread does them alone
+void RecurrentSteps(const RecurrentArgs& args, DType compute, const RecurrentMemory& memory, StepTeam* team,
+                    int64_t member);
+
+// ---- Gradients ----
+
+int64_t RecurrentGradientScratchBytes(const RecurrentArgs& args, DType compute);
+
 /// All steps of some entries of the batch. \param compute float32 or float64
-void RecurrentSteps(const RecurrentArgs& args, DType compute, void* scratch, Range entries);
 void RecurrentGradients(const RecurrentArgs& args, DType compute, void* scratch, Range entries);
 
 /// out[j] = sum over rows of matrix[.., j], for columns j of the range.
@@ -90,7 +127,8 @@ struct LstmCellArgs {
   const TensorRef* c;
   const TensorRef* storage;  ///< [B, 4 H]: i, f, g, o
 };
-void LstmCell(const LstmCellArgs& args, Range entries);
+/// \param compute float32 or float64
+void LstmCell(const LstmCellArgs& args, DType compute, Range entries);
 
 struct LstmCellGradArgs {
   const TensorRef* of_h = nullptr;  ///< null: 0

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kAhead = 4;           // rows of columns asked for before they are read
 constexpr int64_t kColumnBytes = 1024;  // outputs reduced side by side take this much
-constexpr int64_t kShortBlocks = 16;    // rows up to this length need no tree
+constexpr int64_t kShortBlocks = 64;    // rows, and parts of one, up to this length need no tree
 constexpr int64_t kLevels = 37;         // 2^36 blocks of 512 elements: more than any address space holds
 
 // ---- Folds ----

@@ -4,6 +4,7 @@
 // side. Segments and blocks belong for ever to one silo: a stream within the small or the large half of a pool.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -39,6 +40,13 @@ enum class BlockUse : uint8_t {
   kUnmapped,  ///< addresses without memory, of an expandable segment
 };
 
+/// Whether a block that the cache takes to be live may pass through the front caches.
+enum class BlockHold : uint8_t {
+  kNone,   ///< it may not
+  kHeld,   ///< the user has it, and may free it there
+  kParked  ///< it lies there: freed
+};
+
 /// In StreamUse: tasks of several graphs.
 inline constexpr uint64_t kSeveralCaptures = UINT64_MAX;
 
@@ -53,8 +61,8 @@ struct StreamUse {
   bool captured() const { return capture != 0; }
 };
 
-/// All under the lock of its device, but for `cache`. The objects are never given back before the allocator goes, so a
-/// stale pointer to one can be looked at.
+/// All under the lock of its device, but for `cache` and what front_caches.h says. The objects are never given back
+/// before the allocator goes, so a stale pointer to one can be looked at.
 struct Block {
   explicit Block(DeviceCache* owner) : cache(owner) {}
 
@@ -69,7 +77,9 @@ struct Block {
   BlockUse use = BlockUse::kSpare;
   bool is_deferred = false;  ///< in the list of frees that wait for the end of a capture
   bool is_oversize = false;
+  std::atomic<BlockHold> hold{BlockHold::kNone};
   uint32_t pending_events = 0;
+  void* stream = nullptr;  ///< of its silo, once it was handed out
   Silo* silo = nullptr;
   Block* previous = nullptr;  ///< neighbours in the segment
   Block* next = nullptr;      ///< also the list of spare objects

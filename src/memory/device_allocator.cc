@@ -117,6 +117,10 @@ void DeviceAllocator::ForgetDevice(int device) {
   if (auto cache = state_->CacheOf(device); cache.ok()) (*cache)->Forget();
 }
 
+void DeviceAllocator::ExpectThreads(int device) {
+  if (auto cache = state_->CacheOf(device); cache.ok()) (*cache)->ExpectThreads();
+}
+
 bool DeviceAllocator::IsCaptureContext(int device) {
   auto cache = state_->CacheOf(device);
   return cache.ok() && (*cache)->IsCaptureContext();

@@ -46,6 +46,8 @@ class DeviceAllocator {
   /// The device is about to free all its memory: blocks that the program holds are forgotten, too. Pools keep their
   /// users.
   void ForgetDevice(int device);
+  /// Several threads are about to allocate and free a lot: as if they had been seen to wait for each other already.
+  void ExpectThreads(int device);
   /// Whether a capture is open on the device and the calling thread's current stream is being captured.
   bool IsCaptureContext(int device);
 

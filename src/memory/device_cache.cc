@@ -62,6 +62,9 @@ DeviceCache::~DeviceCache() {
 // ---- Allocate ----
 
 StatusOr<void*> DeviceCache::Allocate(uint64_t bytes, void* stream, TraceContextPtr context) {
+  if (FrontCaches* const front = front_.load(std::memory_order_acquire)) {
+    if (void* const block = front->Take(bytes, stream)) return block;
+  }
   Request request{.bytes = bytes, .stream = stream, .context = std::move(context)};
   Lock lock(mutex_);
   if (spares_ < kSpares) {
@@ -98,6 +101,7 @@ StatusOr<void*> DeviceCache::Allocate(uint64_t bytes, void* stream, TraceContext
     if (!taken.ok()) return std::move(taken).status();
     if (*taken != nullptr) return HandOut(*taken, request);
   }
+  CallIn();
   ++stats_.num_ooms;
   if (request.rejected) ++stats_.num_oom_rejections;
   const MemoryUse held = Account(request);
@@ -131,6 +135,9 @@ StatusOr<Block*> DeviceCache::TakeSlowly(Lock& lock, Request& request) {
   const auto take_free = [&]() -> Block* {
     return request.pool->uncached ? nullptr : TakeFree(request, *request.pool);
   };
+  if (CallIn()) {
+    if (Block* block = take_free()) return block;
+  }
   lock.unlock();
   const bool called_back = host_.RunFreeMemoryCallbacks();
   lock.lock();
@@ -185,6 +192,8 @@ bool DeviceCache::ShouldSplit(const Block& block, uint64_t size) const {
 [[gnu::always_inline]] inline void DeviceCache::NoteLive(Block* block, uint64_t requested) {
   const bool is_small = block->silo->blocks->is_small;
   const auto size = static_cast<int64_t>(block->size);
+  if (UsesFront() && stats_.WouldRaisePeak(is_small, size, static_cast<int64_t>(requested))) [[unlikely]]
+    CallInForPeak();
   block->use = BlockUse::kLive;
   block->requested = requested;
   stats_.allocation.Increase(is_small, 1);
@@ -201,6 +210,10 @@ bool DeviceCache::ShouldSplit(const Block& block, uint64_t size) const {
 void* DeviceCache::HandOut(Block* block, Request& request) {
   if (block->size != request.size && ShouldSplit(*block, request.size)) InsertFree(SplitOff(block, request.size));
   NoteLive(block, request.bytes);
+  if (request.bytes <= kMostInFront && request.pool == &default_) {
+    block->stream = request.stream;
+    block->hold.store(BlockHold::kHeld, std::memory_order_release);
+  }
   if (is_checked_) [[unlikely]]
     OpenBlock(*block);
   if (trace_.is_on()) {
@@ -214,11 +227,24 @@ void* DeviceCache::HandOut(Block* block, Request& request) {
 // ---- Free ----
 
 Status DeviceCache::Free(Block* block, const void* address, const TraceContextPtr& context) {
+  if (FrontCaches* const front = front_.load(std::memory_order_acquire)) {
+    if (front->Park(block, address)) return {};
+  }
   Lock lock(mutex_);
-  if (block->address != address || block->use != BlockUse::kLive) {
+  bool was_held = false;
+  if (block->address != address || block->use != BlockUse::kLive || !Claim(*block, &was_held)) {
     return Error(kInvalidValue, fmt::format("the block at {} was freed before", address))
         .Culprit(fmt::format("block at {} of device {}", address, device_))
         .Hint("free each block once; find the first free in the recorded history");
+  }
+  if (was_held && OpenFront()) {
+    FrontCaches::Taken taken;
+    Block* const lost = front_caches_->ParkInNewPlace(block, taken);
+    NoteTaken(taken);
+    if (lost != block) {
+      if (lost != nullptr) FreeParked(lost);
+      return {};
+    }
   }
   TakeBack(block, context);
   // Memory that goes back to the device at once must not be in use on its own stream either.
@@ -249,12 +275,14 @@ void DeviceCache::TakeBack(Block* block, const TraceContextPtr& context) {
           context != nullptr ? context : block->context);
   }
   block->use = BlockUse::kWaiting;
+  block->hold.store(BlockHold::kNone, std::memory_order_relaxed);
   block->freed_at = ++clock_;
 }
 
 uint64_t DeviceCache::SizeOf(const Block* block, const void* address) {
   Lock lock(mutex_);
-  return block->address == address && block->use == BlockUse::kLive ? block->size : 0;
+  if (block->address != address || block->use != BlockUse::kLive) return 0;
+  return block->hold.load(std::memory_order_relaxed) == BlockHold::kParked ? 0 : block->size;
 }
 
 /// No stream uses it any more.

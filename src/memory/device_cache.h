@@ -3,9 +3,11 @@
 // The caching allocator of one device. device_cache.cc allocates and frees; stream_uses.cc knows which streams are not
 // done with a block; device_segments.cc, expandable_segment.cc and device_release.cc take memory from the device and
 // give it back; device_pools.cc routes; device_checks.cc closes what nobody may touch; device_insight.cc shows what
-// there is, and who holds it when there is no more.
+// there is, and who holds it when there is no more. In front of it are the caches of front_caches.h, once threads have
+// been seen to wait for each other.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -22,6 +24,7 @@
 #include "memory/device_allocator.h"
 #include "memory/device_stats.h"
 #include "memory/driver.h"
+#include "memory/front_caches.h"
 #include "memory/mutex.h"
 #include "memory/trace_buffer.h"
 
@@ -41,8 +44,9 @@ class CacheHost {
   Driver& driver;
 };
 
-/// Threads: thread-safe, one lock. It is let go while the device is waited for and while foreign code runs; everything
-/// that was looked up before must be looked up again afterwards, except a pool that is marked as borrowed.
+/// Threads: thread-safe, one lock, which what the front caches can do does without. It is let go while the device is
+/// waited for and while foreign code runs; everything that was looked up before must be looked up again afterwards,
+/// except a pool that is marked as borrowed.
 class DeviceCache {
  public:
   DeviceCache(CacheHost& host, int device, const Config& config);
@@ -62,6 +66,7 @@ class DeviceCache {
   uint64_t SizeOf(const Block* block, const void* address);
 
   void EmptyCache(PoolId pool);
+  void ExpectThreads();
   void Forget();
   bool IsCaptureContext();
 
@@ -171,6 +176,17 @@ class DeviceCache {
   void Discard(Block* block);
   void AddSlab();
 
+  // device_front.cc
+  bool Claim(Block& block, bool* was_held = nullptr);
+  bool UsesFront();
+  bool MayUseFront() const;
+  bool OpenFront();
+  void CloseFront();
+  bool CallIn();
+  void CallInForPeak();
+  void FreeParked(Block* block);
+  void NoteTaken(const FrontCaches::Taken& taken);
+
   // stream_uses.cc
   bool InCaptureContext() const;
   bool IsOpen(void* stream) const { return host_.driver.CaptureOf(stream).is_open; }
@@ -265,6 +281,14 @@ class DeviceCache {
   Block* spare_ = nullptr;
   size_t spares_ = 0;
   uint64_t random_ = 0x2545f4914f6cdd1d;
+
+  /// Null as long as it is closed; what it points to stays.
+  std::atomic<FrontCaches*> front_{nullptr};
+  std::unique_ptr<FrontCaches> front_caches_;
+  uint32_t awaited_before_ = 0;  ///< of mutex_, when the front was closed
+  uint32_t awaits_to_open_ = 1;  ///< so often threads wait for each other before it opens
+  int64_t front_taken_ = 0;      ///< since it opened: requests that it has answered,
+  int64_t front_calls_ = 0;      ///<   and how often it was called in for the sake of a peak
 
   DeviceCounters stats_;
   TraceBuffer trace_;

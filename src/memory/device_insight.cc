@@ -21,16 +21,19 @@ void DeviceCache::Trace(TraceAction action, const void* address, uint64_t size, 
 
 DeviceStats DeviceCache::Stats() {
   Lock lock(mutex_);
+  CallIn();
   return stats_.Show();
 }
 
 void DeviceCache::ResetPeakStats() {
   Lock lock(mutex_);
+  CallIn();
   stats_.ResetPeaks();
 }
 
 void DeviceCache::ResetAccumulatedStats() {
   Lock lock(mutex_);
+  CallIn();
   stats_.ResetAccumulated();
 }
 
@@ -46,6 +49,7 @@ double DeviceCache::Fraction() {
 
 void DeviceCache::SetConfig(const Config& config) {
   Lock lock(mutex_);
+  CloseFront();
   // A fraction that was set by a call stays when the settings do not change theirs.
   if (config.per_process_memory_fraction != config_.per_process_memory_fraction) {
     fraction_ = config.per_process_memory_fraction;
@@ -58,6 +62,7 @@ void DeviceCache::SetConfig(const Config& config) {
 void DeviceCache::RecordHistory(uint64_t entries, uint32_t skipped) {
   TraceBuffer dropped;  // contexts end without the lock
   Lock lock(mutex_);
+  CloseFront();
   std::swap(trace_, dropped);
   trace_.Restart(entries, skipped);
   lock.unlock();
@@ -84,6 +89,7 @@ BlockInfo Describe(const Block& block) {
 /// A range with holes becomes several segments, so that the blocks of each lie side by side.
 void DeviceCache::AppendTo(MemorySnapshot& snapshot, PoolId pool, bool with_trace) {
   Lock lock(mutex_);
+  CallIn();
   for (const auto& [base, segment] : segments_) {
     const BlockPool& blocks = *segment->silo->blocks;
     if (!pool.is_default() && blocks.pool->id != pool) continue;

@@ -74,6 +74,7 @@ Status DeviceCache::BeginAllocateToPool(PoolId id, StreamFilter filter) {
         .Hint("end the first use before the next, or use another pool");
   }
   REPRISE_ASSIGN_OR_RETURN(Pool * pool, UsePool(id, {}));
+  CloseFront();  // it asks no filter
   ++pool->users;
   ++pool->routed;
   scopes_.push_back({pool, std::move(filter)});
@@ -157,6 +158,7 @@ int DeviceCache::PoolUsers(PoolId id) {
 std::vector<void*> DeviceCache::LiveBlocks(PoolId id) {
   std::vector<void*> live;
   Lock lock(mutex_);
+  CallIn();
   for (const auto& [base, segment] : segments_) {
     if (segment->silo->blocks->pool->id != id) continue;
     for (const Block* block = segment->first; block != nullptr; block = block->next) {

@@ -86,6 +86,7 @@ void DeviceCache::ReleaseUnusedPools(PoolId id) {
 void DeviceCache::EmptyCache(PoolId id) {
   Lock lock(mutex_);
   if (!id.is_default() && !pools_.contains(id)) return;
+  CallIn();
   const bool capturing = InCaptureContext();
   if (!capturing) {
     const Idle idle = WaitForDevice(lock);
@@ -102,6 +103,7 @@ void DeviceCache::EmptyCache(PoolId id) {
 /// Everything goes, whoever holds it: the device takes its memory back.
 void DeviceCache::Forget() {
   Lock lock(mutex_);
+  CloseFront();
   for (auto& [stream, queue] : events_) {
     for (const PendingEvent& pending : queue) {
       host_.driver.ReleaseEvent(pending.event);

@@ -20,6 +20,9 @@ class Counter {
     peak_ = std::max(peak_, current_);
   }
   void Decrease(int64_t by) { current_ -= by; }
+  /// As much has come and gone unseen.
+  void Pass(int64_t by) { came_ += by; }
+  bool WouldRaisePeak(int64_t by) const { return current_ + by > peak_; }
   int64_t current() const { return current_; }
   Stat Show() const { return {current_, peak_, came_, came_ - current_ + base_}; }
   void ResetPeak() { peak_ = current_; }
@@ -40,6 +43,10 @@ class CounterBySize {
     peak_ = std::max(peak_, current());
   }
   void Decrease(bool is_small, int64_t by) { of_[is_small].Decrease(by); }
+  void Pass(bool is_small, int64_t by) { of_[is_small].Pass(by); }
+  bool WouldRaisePeak(bool is_small, int64_t by) const {
+    return of_[is_small].WouldRaisePeak(by) || current() + by > peak_;
+  }
   int64_t current(bool is_small) const { return of_[is_small].current(); }
   int64_t current() const { return of_[false].current() + of_[true].current(); }
   StatBySize Show() const {
@@ -116,6 +123,11 @@ struct DeviceCounters {
   int64_t num_device_free = 0;
   int64_t max_split_size = -1;
 
+  /// Whether another block would be more than there ever was, as long as none waits.
+  bool WouldRaisePeak(bool is_small, int64_t bytes, int64_t requested) const {
+    return allocation.WouldRaisePeak(is_small, 1) || allocated_bytes.WouldRaisePeak(is_small, bytes) ||
+           requested_bytes.WouldRaisePeak(is_small, requested);
+  }
   DeviceStats Show() const;
   /// Peaks begin at the current values.
   void ResetPeaks();

@@ -19,7 +19,7 @@ bool DeviceCache::InCaptureContext() const { return captures_ > 0 && IsOpen(host
 Status DeviceCache::RecordStream(Block* block, const void* address, void* stream) {
   Lock lock(mutex_);
   if (block->address != address || block->use != BlockUse::kLive) return {};
-  if (stream == block->silo->stream) return {};
+  if (stream == block->silo->stream || !Claim(*block)) return {};
   uint64_t capture = 0;
   if (captures_ > 0) {
     if (const CaptureState state = host_.driver.CaptureOf(stream); state.is_open) capture = state.id;
@@ -57,6 +57,7 @@ Status DeviceCache::EraseStream(Block* block, const void* address, void* stream)
 }
 
 void DeviceCache::FreeWithUses(Block* block) {
+  CloseFront();  // allocations look whether blocks wait no longer
   const bool defer =
       captures_ > 0 && (InCaptureContext() || std::any_of(block->uses.begin(), block->uses.end(),
                                                           [&](const StreamUse& use) { return IsOpen(use.stream); }));
@@ -176,6 +177,7 @@ void DeviceCache::FreeIfUnused(Block* block) {
 
 void DeviceCache::MarkCapture(int by) {
   Lock lock(mutex_);
+  if (by > 0) CloseFront();
   captures_ = std::max(0, captures_ + by);
   if (by > 0) ++captures_begun_;
 }

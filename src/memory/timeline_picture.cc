@@ -54,7 +54,7 @@ std::string Shorten(std::string_view text, size_t most) {
   return fmt::format("{}...{}", text.substr(0, most / 2 - 3), text.substr(text.size() - most / 2));
 }
 
-std::string Bytes(int64_t bytes) {
+std::string Amount(int64_t bytes) {
   const auto value = static_cast<double>(bytes);
   if (bytes < 1024) return fmt::format("{} B", bytes);
   if (bytes < 1024 * 1024) return fmt::format("{:.4g} KiB", value / 1024);
@@ -254,8 +254,8 @@ class Svg {
     } else {
       Text(kLeft, y_,
            fmt::format("{} changes in {}; peak {} allocated, {} reserved", timeline.changes.size(),
-                       Time(static_cast<double>(drawing.end_us - drawing.begin_us)), Bytes(timeline.peak),
-                       Bytes(timeline.reserved_peak)),
+                       Time(static_cast<double>(drawing.end_us - drawing.begin_us)), Amount(timeline.peak),
+                       Amount(timeline.reserved_peak)),
            kGrey);
     }
     y_ += 26;
@@ -284,7 +284,7 @@ class Svg {
     for (double at = 0; at <= static_cast<double>(top); at += step) {
       const double y = y_of(static_cast<int64_t>(at));
       Add("<line x1=\"{}\" y1=\"{:.1f}\" x2=\"{}\" y2=\"{:.1f}\" stroke=\"#dddddd\"/>\n", kLeft, y, kLeft + kPlot, y);
-      Text(kLeft - 8, y + 4, Bytes(static_cast<int64_t>(at)), "text-anchor=\"end\" fill=\"#555\"");
+      Text(kLeft - 8, y + 4, Amount(static_cast<int64_t>(at)), "text-anchor=\"end\" fill=\"#555\"");
     }
     // From below: each band lies on the sum of those before it. Equal neighbours are one line.
     std::vector<int64_t> base(kColumns, 0);
@@ -326,7 +326,7 @@ class Svg {
       const double x = kLeft + static_cast<double>(drawing.ColumnAt(oom.time_us)) * kPlot / kColumns;
       Add("<line x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\" stroke=\"#d00000\" stroke-width=\"1.5\">"
           "<title>out of memory: {3} asked for</title></line>\n",
-          x, y_, y_ + kHeight, Bytes(static_cast<int64_t>(oom.bytes)));
+          x, y_, y_ + kHeight, Amount(static_cast<int64_t>(oom.bytes)));
       const bool at_the_end = x > kLeft + kPlot - 40;
       Text(x + (at_the_end ? -3 : 3), y_ + kHeight - 5, "OOM",
            at_the_end ? "text-anchor=\"end\" fill=\"#d00000\" font-size=\"10\"" : "fill=\"#d00000\" font-size=\"10\"");
@@ -336,7 +336,7 @@ class Svg {
     Add("<line x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\" stroke=\"#222222\" stroke-dasharray=\"4 3\"/>\n"
         "<circle cx=\"{0:.1f}\" cy=\"{3:.1f}\" r=\"3.5\" fill=\"#222222\"/>\n",
         x, y_, y_ + kHeight, y_of(peak));
-    Text(x + (to_the_left ? -7 : 7), y_of(peak) - 4, fmt::format("peak {}", Bytes(peak)),
+    Text(x + (to_the_left ? -7 : 7), y_of(peak) - 4, fmt::format("peak {}", Amount(peak)),
          to_the_left ? "text-anchor=\"end\" font-weight=\"bold\"" : "font-weight=\"bold\"");
   }
 
@@ -359,7 +359,7 @@ class Svg {
       y += 2 * kRow;
       Add("<rect x=\"{}\" y=\"{}\" width=\"13\" height=\"13\" fill=\"{}\"/>\n", kLegend, y - 24, band.colour);
       Text(kLegend + 20, y - 13, Shorten(band.name, 36));
-      Text(kLegend + 20, y + 1, fmt::format("{}, {}", Bytes(band.allocated_peak), Bytes(band.reserved_peak)),
+      Text(kLegend + 20, y + 1, fmt::format("{}, {}", Amount(band.allocated_peak), Amount(band.reserved_peak)),
            "font-size=\"10\" fill=\"#555\"");
     }
   }
@@ -368,7 +368,7 @@ class Svg {
     const Timeline& timeline = *drawing.timeline;
     Text(kLeft, y_,
          fmt::format(
-             "What held {} at the peak{}", Bytes(timeline.peak),
+             "What held {} at the peak{}", Amount(timeline.peak),
              timeline.peak_change < 0
                  ? std::string()
                  : fmt::format(", after {}", Time(static_cast<double>(
@@ -389,7 +389,7 @@ class Svg {
           timeline.peak == 0 ? 0 : static_cast<double>(holder.bytes) / static_cast<double>(timeline.peak);
       Add("<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"12\" fill=\"{}\"/>\n", kLeft, y_ - 10,
           std::max(1.0, part * 120), band.colour);
-      Text(kLeft + 130, y_, Bytes(holder.bytes));
+      Text(kLeft + 130, y_, Amount(holder.bytes));
       Text(kLeft + 210, y_, fmt::format("{} block{}", holder.blocks, holder.blocks == 1 ? "" : "s"));
       Text(kLeft + 290, y_, Shorten(band.name, 30));
       Add("<text x=\"{}\" y=\"{}\"><title>{}</title>{}</text>\n", kLeft + 490, y_, Escape(holder.place),
@@ -397,8 +397,8 @@ class Svg {
     }
     if (timeline.holders.size() > kMostHolders) {
       y_ += kRow;
-      Text(kLeft + 130, y_, fmt::format("{} in {} further places", Bytes(rest), timeline.holders.size() - kMostHolders),
-           kGrey);
+      Text(kLeft + 130, y_,
+           fmt::format("{} in {} further places", Amount(rest), timeline.holders.size() - kMostHolders), kGrey);
     }
     y_ += 12;
   }

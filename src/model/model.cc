@@ -330,6 +330,7 @@ void Model::LetGoOfOthers(device::Users users) {
 void Model::Drop() {
   device_.holdings().Leave(holder_);
   replay_.reset();
+  kept_.reset();
   graph_.reset();  // conditional tasks refer to bodies, so they go first
   for (Model* body : bodies_) body->Drop();
   for (const auto& lane : lane_handles_) device_.stream_ids().Return(lane->stream_id);
@@ -527,6 +528,7 @@ void Model::SealChanges() {
   if (!graph_->changes_lost() && replay_->Patch(graph_->changes())) {
     liveness_.Forget(graph_->changes());
     liveness_.Forget(graph_->new_arguments());
+    replay_->NoteNewArguments(graph_->new_arguments());
     graph_->ForgetChanges();
     return;
   }
@@ -540,6 +542,8 @@ void Model::Seal() {
   exec::FusionLog log;
   log.wants_reasons = IsVerbose(VerboseCategory::kPlan);
   replay_ = std::make_unique<exec::Replay>(*graph_, context_.device().scheduler(), &log);
+  kept_ = KeptOperands::Of(*graph_, std::move(kept_));
+  replay_->SetKeeper(kept_.get());
   graph_->ForgetChanges();
   TellPlan(log);
   if (is_sub()) return;  // the root assigns the defaults of all its bodies

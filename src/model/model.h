@@ -22,6 +22,7 @@
 #include "exec/replay.h"
 #include "ir/graph.h"
 #include "ir/series.h"
+#include "model/kept_operands.h"
 #include "model/liveness.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
@@ -268,6 +269,7 @@ class Model final : public runtime::ContextResident {
   mutable std::mutex name_mutex_;
   std::string name_;
   std::unique_ptr<ir::Graph> graph_;
+  std::unique_ptr<KeptOperands> kept_;  // outlives the replay
   std::unique_ptr<exec::Replay> replay_;
   std::vector<std::unique_ptr<LaneHandle>> lane_handles_;
   std::vector<int32_t> event_ids_;

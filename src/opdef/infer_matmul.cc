@@ -25,6 +25,18 @@ Sizes Transposed(Sizes shape, bool is_transposed) {
   return shape;
 }
 
+// A weight of 4-bit numbers comes as int32, too, eight to an element along its rows or its columns: the shape that it
+// stands for beside that many rows.
+Sizes Unpacked(const InferContext& call, const InferTensor& weight, Sizes shape, const Dim& rows) {
+  constexpr int64_t kNumbers = 8;
+  if (call.op.type != "WeightQuantBatchMatmulV2" || weight.dtype != kInt32) return shape;
+  Dim& first = shape[shape.rank() - 2];
+  Dim& last = shape[shape.rank() - 1];
+  const bool along_columns = first.is_number() && rows.is_number() && first * kNumbers == rows;
+  (along_columns ? first : last) = (along_columns ? first : last) * kNumbers;
+  return shape;
+}
+
 // Rows and columns of the product behind the broadcast batch. Both shapes have rank 2 or more.
 Status MultiplyShapes(InferContext& call, const InferTensor& x1, const InferTensor& x2, const Sizes& first,
                       const Sizes& second, bool is_transposed, Sizes* product) {
@@ -116,8 +128,9 @@ Status Product(InferContext& call, Sizes* product) {
   }
   const bool t1 = IsTransposed(call, 0);
   const bool t2 = IsTransposed(call, 1);
-  REPRISE_RETURN_IF_ERROR(
-      MultiplyShapes(call, x1, x2, Transposed(x1.shape, t1), Transposed(x2.shape, t2), t1 || t2, product));
+  const Sizes first = Transposed(x1.shape, t1);
+  const Sizes second = Unpacked(call, x2, Transposed(x2.shape, t2), first.back());
+  REPRISE_RETURN_IF_ERROR(MultiplyShapes(call, x1, x2, first, second, t1 || t2, product));
   return CheckExtras(call, x1, *product);
 }
 

@@ -23,4 +23,16 @@ Status DynamicRnnGradient(InferContext& call) {  // rule
   return call.Set(call.Out("db"), weight.shape.has_rank() ? Sizes{weight.shape[1]} : Sizes::Unknown(1));
 }
 
+// A sequence [steps, batch, hidden], then the last states [1, batch, hidden].
+Status RecurrentLayer(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  const InferTensor& weight = call.In("weight_hidden");
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, 3));
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(weight, 2));
+  if (!x.shape.has_rank()) return call.SetRest(Sizes::Unknown(3));
+  const Dim hidden = weight.shape.has_rank() ? weight.shape[1] : Dim::Unknown();
+  REPRISE_RETURN_IF_ERROR(call.Set(call.Out("y"), Sizes{x.shape[0], x.shape[1], hidden}));
+  return call.SetRest(Sizes{Dim(1), x.shape[1], hidden});
+}
+
 }  // namespace reprise::opdef::infer

@@ -330,6 +330,10 @@ constexpr Case kCases[] = {
      "init_c=float32[4, 2]; h=float32[4, 2]; c=float32[4, 2]; dy=float32[1, 4, 2]; dh=float32[4, 2]; dc=float32[4, 2]; "
      "i=float32[1, 4, 2]; j=float32[1, 4, 2]; f=float32[1, 4, 2]; o=float32[1, 4, 2]; tanhct=float32[1, 4, 2]",
      "", "float32[3, 8]; float32[2, 8]; float32[8]; float32[4, 3]; float32[4, 2]; float32[4, 2]; ; ; "},
+    {"LSTMFused", "x=float16[s0, s1, 3]; weight_input=float16[20, 3]; weight_hidden=float16[20, 5]", "",
+     "float16[s0, s1, 5]; float16[1, s1, 5]; float16[1, s1, 5]"},
+    {"GRUFused", "x=float32[4, 2, 3]; weight_input=float32[15, 3]; weight_hidden=float32[15, 5]", "",
+     "float32[4, 2, 5]; float32[1, 2, 5]"},
     // Nets of other frameworks.
     {"MaxPool", "x=float32[s0, 9, 9, 3]", "ksize=[1,2,2,1] strides=[1,2,2,1] padding='SAME'", "float32[s0, 5, 5, 3]"},
     {"MaxPool", "x=float32[s0, s1, 9, 3]", "ksize=[1,2,2,1] strides=[1,2,2,1] padding='VALID'",

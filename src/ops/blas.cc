@@ -31,7 +31,7 @@ Status LowerScaleAdd(OpCall& call) {
   call.Write(launch, call.outputs[0]);
   for (size_t i = 1; i < call.inputs.size(); ++i) call.Read(launch, call.inputs[i]);
   launch.units = call.outputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   return {};
 }
 

@@ -16,7 +16,7 @@ std::span<const int64_t> SizesOf(const TensorRef& ref) { return {ref.sizes, stat
 
 void SplitCopy(Launch& launch) {
   launch.units = kernels::ElementCount(launch.refs[0]);
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
 }
 
 }  // namespace

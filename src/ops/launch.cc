@@ -4,13 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <climits>
 #include <new>
 
 #include "base/env.h"
 #include "device/scheduler.h"
+#include "device/split.h"
 #include "ir/task_info.h"
 #include "kernels/copy.h"
+#include "ops/picture_chain.h"
 #include "runtime/device.h"
 #include "runtime/submission.h"
 
@@ -108,6 +111,7 @@ bool RowsOfTask(const void* payload, ir::Elementwise& rows) {
 
 bool FormulaOfTask(const void* payload, ir::ElementFormula& formula) {
   const Launch& launch = *static_cast<const LaunchTask*>(payload)->launch;
+  if (launch.find_rows != nullptr) return false;
   formula.operation = launch.op.name;
   formula.compute = static_cast<int32_t>(launch.compute);
   if (launch.element.row.function != nullptr) {
@@ -132,6 +136,8 @@ constexpr ir::TaskType kVectorType = {.kind = ir::TaskKind::kKernel,
                                       .never_waits = true,
                                       .elementwise = RowsOfTask,
                                       .formula = FormulaOfTask,
+                                      .keeping = &kLaunchKeeping,
+                                      .chain = MakePictureChain,
                                       .operands = OperandsOfTask,
                                       .name_of = NameOfTask};
 constexpr ir::TaskType kCubeType = {.kind = ir::TaskKind::kKernel,
@@ -140,13 +146,21 @@ constexpr ir::TaskType kCubeType = {.kind = ir::TaskKind::kKernel,
                                     .destroy = DestroyTask,
                                     .describe = DescribeTask,
                                     .never_waits = true,
+                                    .keeping = &kLaunchKeeping,
+                                    .chain = MakePictureChain,
                                     .operands = OperandsOfTask,
                                     .name_of = NameOfTask};
 
 struct SplitRun {
   const Launch& launch;
   Launch::KernelMemory memory;  // scratch: the first block, or null
+  int64_t step = 0;             // items of a call, where parts take what is left
+  std::atomic<int64_t> next{0};
 };
+
+// Calls that a part of a launch makes. A core that something else keeps busy then leaves its items to the others, but
+// what a kernel does once in a call is done so many times.
+constexpr int64_t kCallsOfPart = 3;
 
 // The row function of any element-wise launch.
 void RunKernel(const void* args, int64_t begin, int64_t end) {
@@ -163,6 +177,35 @@ void RunKernel(const void* args, int64_t begin, int64_t end) {
 void RunPart(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   if (launch.scratch_bytes != 0 && memory.scratch == nullptr) return RunOnStack(launch, range, memory);
   launch.kernel(launch, range, memory);
+}
+
+// The scratch block of a part, unless each call has it on its stack.
+Launch::KernelMemory MemoryOfPart(const Launch& launch, const Launch::KernelMemory& memory, int64_t part) {
+  Launch::KernelMemory own = memory;
+  if (own.scratch != nullptr) {
+    own.scratch = static_cast<char*>(memory.scratch) + static_cast<uint64_t>(part) * launch.scratch_bytes;
+  }
+  return own;
+}
+
+// A launch that goes in steps: each call is a member of the team.
+void RunTeam(device::RunContext& context, const Launch& launch, const Launch::KernelMemory& memory) {
+  struct TeamRun {
+    const Launch& launch;
+    const Launch::KernelMemory& memory;
+    kernels::StepTeam team;
+  };
+  TeamRun run{launch, memory, {launch.parts(), launch.units}};
+  const auto body = [](void* arg, int64_t first, int64_t last) {
+    auto& [work, all, team] = *static_cast<TeamRun*>(arg);
+    for (int64_t member = first; member < last; ++member) {
+      Launch::KernelMemory own = MemoryOfPart(work, all, member);
+      own.team = &team;
+      team.Join();
+      RunPart(work, {member, member + 1}, own);
+    }
+  };
+  context.scheduler().ParallelFor(launch.parts(), 1, body, &run);
 }
 
 // Launches with more operands keep to their kernel.
@@ -208,13 +251,18 @@ Launch::Launch(const Launch& other)
       call(other.call),
       call_begins(other.call_begins),
       call_ends(other.call_ends),
+      goes_in_steps(other.goes_in_steps),
       units(other.units),
       grain(other.grain),
       scratch_bytes(other.scratch_bytes),
       scratch_offset(other.scratch_offset),
       find_range_call(other.find_range_call),
       element(other.element),
-      find_prepared(other.find_prepared) {
+      find_rows(other.find_rows),
+      find_prepared(other.find_prepared),
+      join(other.join),
+      tell_packing(other.tell_packing),
+      packed_operand(other.packed_operand) {
   Seal();
 }
 
@@ -223,7 +271,8 @@ void Launch::Seal() {
     if (uses[i].slot < 0 && uses[i].slot > OperandUse::kTemporary)
       refs[i].data = scalars[static_cast<size_t>(-1 - uses[i].slot)].bytes;
   }
-  parts_ = grain == 0 ? 1 : std::clamp<int64_t>(units / grain, 1, Parallelism());
+  const int64_t threads = goes_in_steps ? std::min(Parallelism(), kernels::StepTeam::kMostMembers) : Parallelism();
+  parts_ = grain == 0 ? 1 : std::clamp<int64_t>(units / grain, 1, threads);
   Bind();
 }
 
@@ -237,6 +286,10 @@ void Launch::Adopt(const PreparedForm& form, void* data) {
 void Launch::Bind() {
   row_ = {};
   broadcast_ = 0;
+  if (find_rows != nullptr && units > 0 && find_rows(*this, broadcast_)) {
+    row_ = {RunKernel, units, {reinterpret_cast<uint64_t>(this)}};
+    return;
+  }
   if (find_range_call == nullptr || units <= 0 || refs.size() > kMostRowOperands ||
       WalkOf(refs[0]) != Walk::kElements) {
     return;
@@ -280,13 +333,15 @@ void Launch::Run(device::RunContext& context, void* workspace) const {
       row_.function(row_.args, 0, row_.count);
       return;
     }
-    // In grains, of which the last one has what is left over: no part may be short.
+    // In units of ranges, of which the last one has what is left over: no part may be short.
     const auto body = [](void* arg, int64_t first, int64_t last) {
-      const auto& launch = *static_cast<const Launch*>(arg);
-      const ir::RangeCall& row = launch.row_;
-      row.function(row.args, first * launch.grain, last == row.count / launch.grain ? row.count : last * launch.grain);
+      const ir::RangeCall& row = static_cast<const Launch*>(arg)->row_;
+      row.function(row.args, first * ir::kRangeUnit,
+                   last == row.count / ir::kRangeUnit ? row.count : last * ir::kRangeUnit);
     };
-    context.scheduler().ParallelFor(row_.count / grain, 1, body, const_cast<Launch*>(this));
+    const int64_t row_units = row_.count / ir::kRangeUnit;
+    context.scheduler().ParallelFor(row_units, device::EvenGrain(row_units, grain / ir::kRangeUnit, Parallelism()),
+                                    body, const_cast<Launch*>(this));
     return;
   }
   const auto begin = reinterpret_cast<uintptr_t>(workspace);
@@ -294,25 +349,27 @@ void Launch::Run(device::RunContext& context, void* workspace) const {
   all.workspace = static_cast<char*>(workspace) + (-begin & (kScratchAlignment - 1));
   if (scratch_bytes != 0 && !has_scratch_on_stack()) all.scratch = all.workspace + scratch_offset;
   if (parts_ == 1) return RunPart(*this, {0, units}, all);
+  if (goes_in_steps) return RunTeam(context, *this, all);
   SplitRun run{*this, all};
   if (scratch_bytes == 0) {
     const auto body = [](void* arg, int64_t first, int64_t last) {
-      const auto& [launch, memory] = *static_cast<const SplitRun*>(arg);
-      launch.kernel(launch, {first, last}, memory);
+      const SplitRun& split = *static_cast<const SplitRun*>(arg);
+      split.launch.kernel(split.launch, {first, last}, split.memory);
     };
-    context.scheduler().ParallelFor(units, grain, body, &run);
+    context.scheduler().ParallelFor(units, device::EvenGrain(units, grain, Parallelism()), body, &run);
     return;
   }
-  // One call for each block of scratch.
+  // Each part has a block of scratch. No call is for less than half of what is worth a thread.
+  run.step = std::max({int64_t{1}, grain / 2, (units + parts_ * kCallsOfPart - 1) / (parts_ * kCallsOfPart)});
   const auto body = [](void* arg, int64_t first, int64_t last) {
-    const auto& [launch, memory] = *static_cast<const SplitRun*>(arg);
+    auto& [launch, memory, step, next] = *static_cast<SplitRun*>(arg);
     for (int64_t part = first; part < last; ++part) {
-      const kernels::Range range{launch.units * part / launch.parts_, launch.units * (part + 1) / launch.parts_};
-      KernelMemory own = memory;
-      if (own.scratch != nullptr) {
-        own.scratch = static_cast<char*>(memory.scratch) + static_cast<uint64_t>(part) * launch.scratch_bytes;
+      const KernelMemory own = MemoryOfPart(launch, memory, part);
+      for (;;) {
+        const int64_t from = next.fetch_add(step, std::memory_order_relaxed);
+        if (from >= launch.units) break;
+        RunPart(launch, {from, std::min(from + step, launch.units)}, own);
       }
-      RunPart(launch, range, own);
     }
   };
   context.scheduler().ParallelFor(parts_, 1, body, &run);
@@ -339,7 +396,9 @@ Status SubmitLaunches(runtime::Stream& stream, std::span<Launch* const> launches
     launch->Retain();
     if (memory != nullptr) memory->Retain();
     LaunchTask payload{launch, workspace, memory};
-    REPRISE_RETURN_IF_ERROR(runtime::SubmitKernel(stream, ir::MakeTask(TaskTypeOf(*launch), payload)));
+    ir::Task task = ir::MakeTask(TaskTypeOf(*launch), payload);
+    task.is_short = launch->is_short();
+    REPRISE_RETURN_IF_ERROR(runtime::SubmitKernel(stream, task));
   }
   return {};
 }

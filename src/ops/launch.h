@@ -19,6 +19,7 @@
 #include "ir/task_info.h"
 #include "kernels/cast.h"
 #include "kernels/elementwise.h"
+#include "kernels/step_team.h"
 #include "kernels/strided.h"
 #include "ops/inline_vector.h"
 #include "ops/op_schema.h"
@@ -55,6 +56,8 @@ struct PreparedForm {
   void (*write)(const kernels::TensorRef& from, void* to) = nullptr;
   /// Units and scratch of the launch, whose operand is marked, for the form. Needs no more workspace than before.
   void (*adopt)(Launch& launch) = nullptr;
+  /// The launch gives the same bits with the form as without. Graphs that were captured read no others.
+  bool keeps_bits = false;
 };
 
 /// Life cycle: made and filled by a lowering function, Seal, submitted; freed with the last reference.
@@ -63,8 +66,9 @@ class Launch {
  public:
   /// What a call of a kernel may use besides its operands.
   struct KernelMemory {
-    void* scratch = nullptr;    ///< of this call alone, see OpCall::AddScratch
-    char* workspace = nullptr;  ///< aligned; holds the temporaries of the operator
+    void* scratch = nullptr;            ///< of this call alone, see OpCall::AddScratch
+    char* workspace = nullptr;          ///< aligned; holds the temporaries of the operator
+    kernels::StepTeam* team = nullptr;  ///< of launches with `goes_in_steps`; null: the call is the only one
   };
 
   /// Does work items [range.begin, range.end); calls for disjoint ranges may run at the same time, each with scratch of
@@ -98,6 +102,11 @@ class Launch {
   bool call_begins = false;
   bool call_ends = false;
 
+  /// Set for kernels that go through steps, each behind the one before, which threads do together: `units` are the
+  /// parts of a step. The range of a call is the number of a member of the team (kernels/step_team.h), and each call
+  /// returns when all steps are done.
+  bool goes_in_steps = false;
+
   int64_t units = 0;            ///< work items; a launch without any is dropped
   int64_t grain = 0;            ///< fewest items that are worth a thread; 0: all on one
   uint64_t scratch_bytes = 0;   ///< for each concurrent call of the kernel; up to kMostStackBytes it is on its stack
@@ -107,14 +116,31 @@ class Launch {
   FindRangeCall find_range_call = nullptr;
   kernels::ElementCall element;  ///< of element-wise functions, see LowerElementwise
 
+  /// Set instead for kernels whose items are the elements of a contiguous refs[0], and which read other operands than
+  /// Bind understands. Whether it is so at these addresses; bit i of `broadcast`: ir::Elementwise::broadcast.
+  bool (*find_rows)(const Launch& launch, uint64_t& broadcast) = nullptr;
+
   /// Set for kernels that know a faster form of an operand.
   PreparedForm (*find_prepared)(const Launch& launch) = nullptr;
   /// Reads the form at `data` from here on. \pre unshared; form is what find_prepared gave
   void Adopt(const PreparedForm& form, void* data);
 
+  /// Set for kernels of which several launches can be one, with the operands of all of them in their order: short ones
+  /// cost more around the kernel than in it. Makes it of launches with the same function, none of which needs what
+  /// another writes; they have one reference, too.
+  Launch* (*join)(std::span<const Launch* const> launches) = nullptr;
+
+  /// Set for a launch that does nothing but pack its second operand into the first one, a temporary: tells the numbers
+  /// on which the packed form depends beside that operand.
+  void (*tell_packing)(const Launch& launch, std::vector<int64_t>& key) = nullptr;
+  /// Of the one launch of that call that reads the temporary: which operand it is. -1: none is.
+  int8_t packed_operand = -1;
+
   static constexpr uint64_t kMostStackBytes = 128 << 10;
   bool has_scratch_on_stack() const { return scratch_bytes <= kMostStackBytes; }
 
+  /// Far from worth a thread (device/work_cost.h).
+  bool is_short() const { return grain != 0 && units <= grain / 2; }
   /// Number of ranges that may run at the same time and the number of scratch blocks; at least 1.
   int64_t parts() const { return parts_; }
 
@@ -202,6 +228,11 @@ void Tell(const Launches& launches, const std::shared_ptr<const ir::OperatorInfo
 struct TaskMemoryRelease {
   void operator()(const TaskMemory* memory) const { memory->Release(); }
 };
+
+/// Which operand a form is made of: its bytes, and in the key what it looks like.
+void TellOperand(const kernels::TensorRef& ref, ir::KeptOperand& kept);
+/// How tasks of launches read operands that a graph keeps in other forms.
+extern const ir::Keeping kLaunchKeeping;
 
 /// Payload of a launch's task.
 struct LaunchTask {

@@ -87,11 +87,12 @@ struct NamedTensor {
   const char* parameter = "";  ///< "inputs", "outputs"
   int index = 0;               ///< there
   bool is_absent = false;  ///< an optional input left out; an output that nobody wants, which gets memory of the call
-  bool has_constant = false;  ///< the value is known now
-  int32_t dtype_number = -1;  ///< aclDataType
-  int32_t format = -1;        ///< aclFormat
-  std::vector<int64_t> dims;  ///< -1, -2 where not known; of outputs, Infer() sets them
-  bool is_bound = false;      ///< outputs: the shape depends on data, and `dims` are the largest
+  bool has_constant = false;     ///< the value is known now
+  int32_t dtype_number = -1;     ///< aclDataType
+  int32_t format = -1;           ///< aclFormat
+  std::vector<int64_t> dims;     ///< -1, -2 where not known; of outputs, Infer() sets them
+  std::vector<int64_t> strides;  ///< in elements; empty: row-major. Only for operands whose step takes any
+  bool is_bound = false;         ///< outputs: the shape depends on data, and `dims` are the largest
   std::vector<char> constant;
   std::span<const char> known;  ///< borrowed for the call: elements that will not change, however many
   bool on_host = false;         ///< buffer lies on the host
@@ -107,7 +108,11 @@ struct NamedTensor {
   bool is_known() const;
   bool is_small() const { return kernels::IsSmallFloat(dtype_number); }
   int rank() const { return static_cast<int>(dims.size()); }
-  StridedView view() const { return StridedView::Of(dtype(), dims, data); }
+  StridedView view() const {
+    StridedView out = StridedView::Of(dtype(), dims, data);
+    if (!strides.empty()) out.strides.assign(strides.data(), strides.size());
+    return out;
+  }
   /// As view(), and tells small floats from bytes.
   StridedView numbers() const {
     StridedView out = view();

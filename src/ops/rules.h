@@ -4,6 +4,8 @@
 #pragma once
 
 #include "base/status.h"
+#include "device/work_cost.h"
+#include "kernels/matmul.h"
 #include "ops/op_call.h"
 
 namespace reprise::ops {
@@ -51,18 +53,15 @@ StatusOr<const Operand*> WantedGradient(const OpCall& call, size_t which);
 
 // ---- Splitting ----
 
-/// Elements of light work that are worth a thread of their own.
-inline constexpr int64_t kGrainElements = 32768;
-
-/// Units that are worth a thread when one costs `cost` light elements.
-inline int64_t GrainOf(int64_t cost) { return std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, cost)); }
-
-/// Multiply-adds of matrix products that are worth a thread: some microseconds.
-inline constexpr int64_t kGrainMultiplyAdds = int64_t{1} << 18;
+/// Units that are worth a thread when one costs `elements` of light work.
+inline int64_t GrainOf(int64_t elements) { return device::GrainOf({.elements = elements}); }
 
 /// Units that are worth a thread when each makes `multiply_adds` of them.
-inline int64_t GrainOfProduct(int64_t multiply_adds) {
-  return std::max<int64_t>(1, kGrainMultiplyAdds / std::max<int64_t>(1, multiply_adds));
+inline int64_t GrainOfProduct(int64_t multiply_adds) { return device::GrainOf({.multiply_adds = multiply_adds}); }
+
+/// Work items of a matrix product that are worth a thread.
+inline int64_t GrainOf(const kernels::ProductWork& item) {
+  return device::GrainOf({.multiply_adds = item.multiply_adds, .bytes = item.bytes});
 }
 
 }  // namespace reprise::ops

@@ -4,14 +4,13 @@
 #include <cstring>
 #include <type_traits>
 
+#include "device/work_cost.h"
 #include "ir/task.h"
 #include "kernels/float16.h"
 #include "runtime/submission.h"
 
 namespace reprise::runtime {
 namespace {
-
-constexpr int64_t kReduceGrain = 64 << 10;  // elements; less is not worth another thread
 
 template <class T>
 constexpr bool kIsFloat =
@@ -64,30 +63,30 @@ struct ReducePayload {
   ElementType type;
 };
 
-constexpr ir::TaskType kReduce = {.kind = ir::TaskKind::kReduce,
-                                  .name = "MEMCPY_ASYNC",
-                                  .run =
-                                      [](device::RunContext& context, void* payload) {
-                                        auto* p = static_cast<ReducePayload*>(payload);
-                                        context.scheduler().ParallelFor(
-                                            static_cast<int64_t>(p->bytes / ElementBytes(p->type)), kReduceGrain,
-                                            [](void* arg, int64_t begin, int64_t end) {
-                                              auto* q = static_cast<ReducePayload*>(arg);
-                                              const auto offset = static_cast<uint64_t>(begin) * ElementBytes(q->type);
-                                              Reduce(static_cast<char*>(q->dst) + offset,
-                                                     static_cast<const char*>(q->src) + offset,
-                                                     static_cast<uint64_t>(end - begin), q->kind, q->type);
-                                            },
-                                            p);
-                                        return ir::RunResult::kDone;
-                                      },
-                                  .never_waits = true,
-                                  .operands =
-                                      [](const void* payload, ir::OperandSink& sink) {
-                                        const auto* p = static_cast<const ReducePayload*>(payload);
-                                        sink.Take({p->src, p->bytes, ir::Access::kRead});
-                                        sink.Take({p->dst, p->bytes, ir::Access::kReadWrite});
-                                      }};
+constexpr ir::TaskType kReduce = {
+    .kind = ir::TaskKind::kReduce,
+    .name = "MEMCPY_ASYNC",
+    .run =
+        [](device::RunContext& context, void* payload) {
+          auto* p = static_cast<ReducePayload*>(payload);
+          context.scheduler().ParallelFor(
+              static_cast<int64_t>(p->bytes / ElementBytes(p->type)), device::GrainOf({.elements = 1}),
+              [](void* arg, int64_t begin, int64_t end) {
+                auto* q = static_cast<ReducePayload*>(arg);
+                const auto offset = static_cast<uint64_t>(begin) * ElementBytes(q->type);
+                Reduce(static_cast<char*>(q->dst) + offset, static_cast<const char*>(q->src) + offset,
+                       static_cast<uint64_t>(end - begin), q->kind, q->type);
+              },
+              p);
+          return ir::RunResult::kDone;
+        },
+    .never_waits = true,
+    .operands =
+        [](const void* payload, ir::OperandSink& sink) {
+          const auto* p = static_cast<const ReducePayload*>(payload);
+          sink.Take({p->src, p->bytes, ir::Access::kRead});
+          sink.Take({p->dst, p->bytes, ir::Access::kReadWrite});
+        }};
 
 }  // namespace
 

@@ -361,6 +361,7 @@ Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
   }
   device::SubmissionNote note(task);
   uint32_t task_id = 0;
+  bool runs_here = false;
   ThreadState& thread = ThisThread();
   if (!device_.scheduler().has_workers() && !is_persistent()) [[unlikely]] {
     device::ReportFaults();
@@ -380,6 +381,7 @@ Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
       thread.last_task_stream = handle_;
       return {};
     }
+    runs_here = MayRunHere(task);
     Append(task, placed);
     if ((detours_ & kUnlisted) != 0) [[unlikely]]
       List();
@@ -391,9 +393,22 @@ Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
     return Error(kResourceExhausted, fmt::format("no memory for another task of {}", Describe()))
         .Hint("free memory of the host, or synchronise so that tasks that have run give theirs back");
   }
-  device_.scheduler().Signal(*this);
+  if (!runs_here || !device_.scheduler().TryRunBrought(*this)) device_.scheduler().Signal(*this);
   note.Placed(device_.id(), id_, task_id);
   return {};
+}
+
+// Whether the thread that brings the task runs it when nobody is faster: a short one, with nothing before it, so that
+// it would have to wait for no one. With producer_ held. A thread that runs tasks already brings none of its own.
+bool Stream::MayRunHere(const ir::Task& task) noexcept {
+  if (!task.is_short) {
+    SetRunsItself(false);
+    return false;
+  }
+  if (!IsIdle() || device::Timeline::observed() || device::Activity::Place() != nullptr) return false;
+  PreferHelper();
+  SetRunsItself(true);
+  return true;
 }
 
 std::byte* Stream::TryReserve(const ir::TaskType& type, size_t payload_bytes) {
@@ -560,12 +575,12 @@ inline std::optional<device::Runnable::Outcome> Stream::RunUntil(device::RunCont
 device::Runnable::Outcome Stream::Run(device::RunContext& context) {
   context.device_id = device_.id();
   context.stream_id = id_;
-  int budget = context.on_worker() ? kWorkerBatch : kHelperBatch;
+  int budget = context.most_tasks() != 0 ? context.most_tasks() : context.on_worker() ? kWorkerBatch : kHelperBatch;
   const uint64_t begin = completed_.load(std::memory_order_relaxed);
   int pauses = kFirstLook;
   for (uint64_t limit;
        (limit = published_.load(std::memory_order_acquire)) != completed_.load(std::memory_order_relaxed) ||
-       (limit - begin >= kFlow && context.on_worker() && (limit = Linger(limit, pauses)) != 0);) {
+       (limit - begin >= kFlow && context.on_worker() && !runs_itself() && (limit = Linger(limit, pauses)) != 0);) {
     // Looked up behind the load of the limit: what was submitted after a recording began is recorded.
     const auto outcome =
         device::Timeline::observed() ? RunUntil<true>(context, limit, budget) : RunUntil<false>(context, limit, budget);
@@ -589,7 +604,7 @@ uint64_t Stream::Linger(uint64_t seen, int& pauses) noexcept {
       pauses = std::min(2 * pauses, kLastLook);
       return limit;
     }
-    if (awaited || waiters_.load(std::memory_order_relaxed) != 0) break;
+    if (awaited || runs_itself() || waiters_.load(std::memory_order_relaxed) != 0) break;
   }
   return 0;
 }
@@ -674,6 +689,12 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
   if (reached()) return {};
   const WaitingCall waiting;
   const device::Activity::Wait in_host_function("stream", id_, this);
+  const auto end_spin = [&] {
+    if (!spinning) return;
+    spinning = false;
+    device::ReturnSpinPermit();
+    if (!deadline) AddPartTaker(-1);
+  };
   while (!reached()) {
     // A caller with a deadline does not help: it could not leave a task that takes longer.
     if (!deadline) {
@@ -683,19 +704,24 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
         PreferHelper();
         continue;
       }
-      if (scheduler.TryRunPartOf(*this)) continue;
+      if (scheduler.TryRunPartOf(*this)) {
+        if (spinning) spin_until = Clock::now() + device::SpinTime();
+        continue;
+      }
     }
     if (spin_until == Clock::time_point{}) {
       PreferHelper();
       awaited_.store(true, std::memory_order_relaxed);
       spin_until = Clock::now() + device::SpinTime();
       spinning = device::TakeSpinPermit();
+      if (spinning && !deadline) AddPartTaker(1);
     }
     if (spinning) {
-      for (int i = 0; i < 16 && !reached(); ++i) CpuRelax();
+      // Parts that are there now are not for this thread.
+      const bool has_others = scheduler.has_parts();
+      for (int i = 0; i < 16 && !reached() && (has_others || !scheduler.has_parts()); ++i) CpuRelax();
       if (Clock::now() < spin_until) continue;
-      device::ReturnSpinPermit();
-      spinning = false;
+      end_spin();
     }
     waiters_.fetch_add(1, std::memory_order_seq_cst);
     const uint32_t seen = wait_word_.load(std::memory_order_acquire);
@@ -720,7 +746,7 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
     }
     if (deadline && Clock::now() >= *deadline && !reached()) break;
   }
-  if (spinning) device::ReturnSpinPermit();
+  end_spin();
   if (reached()) return {};
   return Error(kStreamSyncTimeout, fmt::format("{} still has {} tasks after the timeout", Describe(),
                                                target - completed_.load(std::memory_order_relaxed)))
@@ -793,6 +819,11 @@ Status Stream::TakeError() {
   failed_.store(false, std::memory_order_release);
   errors_after_first_ = 0;
   return std::move(error_);
+}
+
+Status Stream::PendingError() const {
+  std::lock_guard lock(error_mutex_);
+  return error_.Clone();
 }
 
 StatusOr<Stream*> FindAnyStream(const void* handle) {

@@ -127,17 +127,20 @@ class Stream final : public device::Runnable {
   void ReportError(Status error, uint32_t task_id);
   /// The pending error, which is forgotten (mode continue) or kept (mode stop).
   Status TakeError();
+  /// A copy of it, which stays.
+  Status PendingError() const;
 
   /// Id of the capture that the stream takes part in, which no later capture gets; 0: none.
   uint64_t capture_id() const { return capture_id_.load(std::memory_order_acquire); }
   bool is_capturing() const { return capture_id() != 0; }
   TaskSink* sink() const { return sink_.load(std::memory_order_acquire); }
   /// Kernels that are launched replace those of a task group instead of running.
-  bool is_updating() const { return sink() != nullptr && !is_capturing(); }
+  bool is_updating() const { return is_updating_.load(std::memory_order_acquire); }
   /// With the context's capture_mutex held.
   void set_sink(TaskSink* sink) {
-    // In this order no thread takes a capture that is just beginning or ending for an update of a task group.
+    // Whoever reads without the lock asks one of the three: a pair of them may be of two moments.
     if (sink != nullptr) capture_id_.store(sink->capture_id(), std::memory_order_release);
+    is_updating_.store(sink != nullptr && sink->capture_id() == 0, std::memory_order_release);
     sink_.store(sink, std::memory_order_release);
     if (sink == nullptr) capture_id_.store(0, std::memory_order_release);
   }
@@ -189,6 +192,7 @@ class Stream final : public device::Runnable {
   friend Status Commit(Stream& stream);
 
   Status Enqueue(const ir::Task& task, void (*placed)(void* payload));
+  bool MayRunHere(const ir::Task& task) noexcept;
   void EnqueueLast(const ir::Task& task) noexcept;
   std::byte* TryReserve(const ir::TaskType& type, size_t bytes);
   void Commit();
@@ -226,6 +230,7 @@ class Stream final : public device::Runnable {
 
   std::atomic<TaskSink*> sink_{nullptr};
   std::atomic<uint64_t> capture_id_{0};
+  std::atomic<bool> is_updating_{false};
   std::atomic<bool> failed_{false};
 
   bool is_leaving_ = false;
@@ -268,7 +273,7 @@ class Stream final : public device::Runnable {
   std::atomic<uint64_t> wake_at_{UINT64_MAX};  // the nearest target of those that sleep
   std::atomic<bool> awaited_{false};           // a thread has begun to wait: the worker stops lingering
 
-  std::mutex error_mutex_;
+  mutable std::mutex error_mutex_;
   Status error_;
   uint64_t errors_after_first_ = 0;
 };

@@ -13,26 +13,7 @@
 namespace aclnn_test {
 namespace {
 
-class CaptureTest : public AclnnTest {
- protected:
-  // Both phases without a wait. The workspace must outlive the graph.
-  void Record(const PhaseOne& one, PhaseTwo two) {
-    uint64_t bytes = 0;
-    aclOpExecutor* executor = nullptr;
-    ASSERT_EQ(one(&bytes, &executor), 0) << RecentMessage();
-    workspaces.push_back(std::make_unique<Memory>(bytes));
-    ASSERT_EQ(two(workspaces.back()->data(), bytes, executor, stream), 0) << RecentMessage();
-  }
-  void Replay(aclmdlRI model) {
-    ASSERT_EQ(aclmdlRIExecuteAsync(model, stream), 0) << RecentMessage();
-    ASSERT_EQ(aclrtSynchronizeStream(stream), 0) << RecentMessage();
-  }
-
-  std::vector<std::unique_ptr<Memory>> workspaces;
-};
-
-#define RECORD(op, ...) \
-  Record([&](uint64_t* ws, aclOpExecutor** ex) { return op##GetWorkspaceSize(__VA_ARGS__, ws, ex); }, op)
+class CaptureTest : public RecordingTest {};
 
 TEST_F(CaptureTest, NothingRunsBeforeTheReplay) {
   const TestScalar alpha(ACL_FLOAT, {1});

@@ -9,6 +9,7 @@
 #include "../unit/product_generator.h"
 #include "../unit/scale.h"
 #include "aclnnop/aclnn_add.h"
+#include "aclnnop/aclnn_batch_norm.h"
 #include "aclnnop/aclnn_cast.h"
 #include "aclnnop/aclnn_copy.h"
 #include "aclnnop/aclnn_div.h"
@@ -218,6 +219,64 @@ TEST_F(FuseTest, GeneratedFunctionsTakeThePlaceOfGroups) {
   const bool fuses = is_fused == nullptr || std::string_view(is_fused) != "0";
   EXPECT_EQ(generator.made > 0, fuses);
   EXPECT_EQ(generator.declined > 0, fuses);
+}
+
+// A norm of inference is computed with what follows it, and reads values of channels for all elements.
+TEST_F(FuseTest, NormsRunWithTheirNeighbours) {
+  const TestScalar alpha(ACL_FLOAT, {0.7L});
+  for (const Shape& shape :
+       std::vector<Shape>{{1, 6, 40, 41}, {2, 5, 7, 9}, {3, 2, 300}, {1, 3, 128, 128}, {4, 6, 3, 2}}) {
+    SCOPED_TRACE(shape[2]);
+    const auto random_tensor = [&](const Shape& sizes, bool positive) {
+      auto tensor = std::make_unique<TestTensor>(sizes, ACL_FLOAT);
+      std::vector<Value> values(static_cast<size_t>(tensor->count()));
+      for (Value& value : values) {
+        value.re = static_cast<float>(static_cast<int>(random() % 20001) - (positive ? -1 : 10000)) / 7777.0F;
+      }
+      tensor->Write(values);
+      return tensor;
+    };
+    const auto x = random_tensor(shape, false), other = random_tensor(shape, false);
+    const auto weight = random_tensor({shape[1]}, false), bias = random_tensor({shape[1]}, false);
+    const auto mean = random_tensor({shape[1]}, false), var = random_tensor({shape[1]}, true);
+    TestTensor norm(shape, ACL_FLOAT);
+    TestTensor out(shape, ACL_FLOAT);
+    std::vector<Call> calls;
+    const auto plan = [&](const PhaseOne& one, PhaseTwo two) {
+      uint64_t bytes = 0;
+      Call call{nullptr, two};
+      ASSERT_EQ(one(&bytes, &call.executor), 0) << RecentMessage();
+      ASSERT_EQ(bytes, 0U);
+      ASSERT_EQ(aclSetAclOpExecutorRepeatable(call.executor), 0);
+      calls.push_back(call);
+    };
+#define PLAN(op, ...) \
+  plan([&](uint64_t* ws, aclOpExecutor** ex) { return op##GetWorkspaceSize(__VA_ARGS__, ws, ex); }, op)
+    PLAN(aclnnBatchNorm, x->get(), weight->get(), bias->get(), mean->get(), var->get(), false, 0.1, 1e-5, norm.get(),
+         nullptr, nullptr);
+    PLAN(aclnnAdd, norm.get(), other->get(), alpha.get(), out.get());
+    PLAN(aclnnInplaceRelu, out.get());
+#undef PLAN
+    const auto submit = [&] {
+      for (const Call& call : calls) ASSERT_EQ(call.two(nullptr, 0, call.executor, stream), 0) << RecentMessage();
+    };
+    submit();
+    ASSERT_EQ(aclrtSynchronizeStream(stream), 0);
+    const std::vector<char> wanted = out.ReadStorage(), wanted_norm = norm.ReadStorage();
+    ASSERT_EQ(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED), 0);
+    submit();
+    aclmdlRI model = nullptr;
+    ASSERT_EQ(aclmdlRICaptureEnd(stream, &model), 0) << RecentMessage();
+    for (int replay = 0; replay < 5; ++replay) {
+      std::memset(out.storage(), 0xEE, static_cast<size_t>(out.count()) * sizeof(float));
+      std::memset(norm.storage(), 0xEE, static_cast<size_t>(out.count()) * sizeof(float));
+      ASSERT_EQ(aclmdlRIExecuteAsync(model, stream), 0) << RecentMessage();
+      ASSERT_EQ(aclrtSynchronizeStream(stream), 0) << RecentMessage();
+      ASSERT_TRUE(out.ReadStorage() == wanted && norm.ReadStorage() == wanted_norm) << replay;
+    }
+    EXPECT_EQ(aclmdlRIDestroy(model), 0);
+    for (const Call& call : calls) EXPECT_EQ(aclDestroyAclOpExecutor(call.executor), 0);
+  }
 }
 
 TEST_F(FuseTest, RandomProgramsReplayedEqualEagerBitForBit) {

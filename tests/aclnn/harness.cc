@@ -345,6 +345,19 @@ aclnnStatus RunOp(aclrtStream stream, const PhaseOne& one, PhaseTwo two) {
   return 0;
 }
 
+void RecordingTest::Record(const PhaseOne& one, PhaseTwo two) {
+  uint64_t bytes = 0;
+  aclOpExecutor* executor = nullptr;
+  ASSERT_EQ(one(&bytes, &executor), 0) << RecentMessage();
+  workspaces.push_back(std::make_unique<Memory>(bytes));
+  ASSERT_EQ(two(workspaces.back()->data(), bytes, executor, stream), 0) << RecentMessage();
+}
+
+void RecordingTest::Replay(aclmdlRI model) {
+  ASSERT_EQ(aclmdlRIExecuteAsync(model, stream), 0) << RecentMessage();
+  ASSERT_EQ(aclrtSynchronizeStream(stream), 0) << RecentMessage();
+}
+
 std::string RecentMessage() {
   const char* text = aclGetRecentErrMsg();
   return text != nullptr ? text : "";

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -136,6 +137,20 @@ using PhaseTwo = aclnnStatus (*)(void*, uint64_t, aclOpExecutor*, aclrtStream);
 
 /// Both phases, with a workspace, and a wait for the end. The status of the first phase that fails.
 aclnnStatus RunOp(aclrtStream stream, const PhaseOne& one, PhaseTwo two);
+
+/// Puts operators into captures.
+class RecordingTest : public AclnnTest {
+ protected:
+  /// Both phases without a wait. The workspace must outlive the graph.
+  void Record(const PhaseOne& one, PhaseTwo two);
+  /// And waits for it.
+  void Replay(aclmdlRI model);
+
+  std::vector<std::unique_ptr<Memory>> workspaces;
+};
+
+#define RECORD(op, ...) \
+  Record([&](uint64_t* ws, aclOpExecutor** ex) { return op##GetWorkspaceSize(__VA_ARGS__, ws, ex); }, op)
 
 /// RUN(aclnnAdd, a, b, alpha, out): status of the whole call on the fixture's stream.
 #define RUN(op, ...)   \

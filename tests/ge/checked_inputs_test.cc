@@ -9,6 +9,7 @@
 #include "device/write_watch.h"
 #include "engine_fixture.h"
 #include "ops/digest.h"
+#include "ops/prepared_weights.h"
 
 namespace reprise::engine {
 namespace {
@@ -36,6 +37,16 @@ offset = Data() : float32 [32]
 c = Conv2D(x = x, filter = f) {strides = [1, 1, 1, 1], pads = [1, 1, 1, 1], dilations = [1, 1, 1, 1], data_format = "NCHW"}
 n = BNInfer(x = c, scale = scale, offset = offset, mean = mean, variance = variance) {epsilon = 1e-05}
 y = Relu(n)
+return y
+)";
+
+constexpr const char* kLayerText = R"(graph layer
+x = Data() : float32 [32, 8, 64]
+wi = Data() : float32 [256, 64]
+wh = Data() : float32 [256, 64]
+bi = Data() : float32 [256]
+bh = Data() : float32 [256]
+y = LSTMFused(x, wi, wh, bi, bh)
 return y
 )";
 
@@ -219,6 +230,35 @@ TEST_F(CheckedInputs, NormsAreFoldedIntoConvolutions) {
   }
 }
 
+TEST_F(CheckedInputs, RecurrentLayersPackTheirWeightOnce) {
+  const auto ramp = [](int64_t count, float step) {
+    std::vector<float> values(static_cast<size_t>(count));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = step * static_cast<float>(i % 17) - 8 * step;
+    return values;
+  };
+  const auto feed = [&](float step) {
+    inputs_ = {OnDevice(ramp(32 * 8 * 64, 0.1F), {32, 8, 64}), OnDevice(ramp(256 * 64, 0.02F), {256, 64}),
+               OnDevice(ramp(256 * 64, step), {256, 64}), OnDevice(ramp(256, 0.1F), {256}),
+               OnDevice(ramp(256, 0.05F), {256})};
+  };
+  std::vector<std::vector<float>> plain;
+  Load(kLayerText, "1;2;3;4", {{"reprise.preparedInputBytes", "0"}});
+  for (const float step : {0.02F, 0.03F}) {
+    feed(step);
+    plain.push_back(Execute());
+  }
+  EXPECT_NE(plain[0], plain[1]);
+  ASSERT_EQ(session_->RemoveGraph(1).code(), 0);
+  Load(kLayerText, "1;2;3;4");
+  feed(0.02F);
+  for (int run = 0; run < 3; ++run) EXPECT_EQ(Execute(), plain[0]);
+  EXPECT_EQ(Counts().prepared, 3U);
+  const std::vector<float> other = ramp(256 * 64, 0.03F);
+  std::memcpy(inputs_[2].data, other.data(), inputs_[2].bytes);
+  for (int run = 0; run < 3; ++run) EXPECT_EQ(Execute(), plain[1]);
+  EXPECT_EQ(Counts().general, 1U);
+}
+
 TEST_F(CheckedInputs, FrozenInputsAreCheckedToo) {
   AddCompiled(1, kProductText, {kOn});
   ASSERT_EQ(Text(session_->LoadGraph(1, {{"ge.exec.frozenInputIndexes", "1"}}, stream_)), "");
@@ -266,9 +306,31 @@ TEST_F(CheckedInputs, OnlyWhatIsWorthItIsChecked) {
   EXPECT_EQ(chosen(kProductText, {0, 1, 2}, 1 << 20), (Chosen{1, 2})) << "x is no weight of a product";
   EXPECT_EQ(chosen(kProductText, {2}, 1 << 20), Chosen()) << "a bias alone";
   EXPECT_EQ(chosen(kProductText, {1, 2}, 1 << 15), Chosen()) << "more bytes than are allowed";
-  std::string few = kProductText;
-  few.replace(few.find("[64, 128]"), 9, "[8, 128]");
-  EXPECT_EQ(chosen(few, {1, 2}, 1 << 20), Chosen()) << "few rows";
+  std::string short_one = kProductText;
+  short_one.replace(short_one.find("[64, 128]"), 9, "[8, 128]");
+  EXPECT_EQ(chosen(short_one, {1, 2}, 1 << 20), Chosen()) << "takes less than the check";
+  const auto of_rows = [&](int rows) {
+    return chosen("graph rows\nx = Data() : float32 [" + std::to_string(rows) +
+                      ", 1024]\nw = Data() : float32 [1024, 1024]\ny = MatMulV2(x, w)\nreturn y\n",
+                  {1}, 8 << 20);
+  };
+  EXPECT_EQ(of_rows(3), Chosen()) << "few rows";
+  EXPECT_EQ(of_rows(4), Chosen{1});
+  EXPECT_EQ(chosen(kLayerText, {2}, 1 << 20), Chosen{2}) << "packed for the steps";
+  EXPECT_EQ(chosen(kLayerText, {1}, 1 << 20), Chosen()) << "read once for all steps";
+  const auto of_bits = [&](int64_t rows, const std::string& type, int64_t columns) {
+    return chosen("graph bits\nx = Data() : float16 [" + std::to_string(rows) + ", 1024]\nw = Data() : " + type +
+                      " [1024, " + std::to_string(columns) +
+                      "]\ns = Data() : float16 [1024]\ny = WeightQuantBatchMatmulV2(x, w, s)\nreturn y\n",
+                  {1}, 8 << 20);
+  };
+  const int64_t most = ops::MostPreparedAntiquantRows();
+  if (most > 0) {  // of this processor
+    EXPECT_EQ(of_bits(1, "int32", 1024), Chosen{1}) << "eight weights of 4 bits in a word";
+    EXPECT_EQ(of_bits(most, "int32", 128), Chosen{1});
+  }
+  EXPECT_EQ(of_bits(most + 1, "int32", 128), Chosen()) << "many rows unpack it as it is";
+  EXPECT_EQ(of_bits(1, "int8", 1024), Chosen()) << "weights of 8 bits are read where they lie";
   const std::string turned = R"(graph turned
 x = Data() : float32 [64, 128]
 w = Data() : float32 [128, 128]

@@ -317,6 +317,22 @@ TEST_F(Operations, WhatTheyThrowIsReportedOnceAndLaterWorkGoesOn) {
   }
 }
 
+TEST_F(Operations, WhoLooksAtAPendingErrorLeavesItToTheNextSynchronisation) {
+  EXPECT_EQ(PendingError(stream_), std::nullopt);
+  for (const Failure& row : Failures()) {
+    Launch(stream_, row.body);
+    std::optional<Exception> seen;
+    while (!(seen = PendingError(stream_))) std::this_thread::yield();
+    EXPECT_EQ(seen->code(), row.code) << row.what;
+    for (const char* words : row.words) EXPECT_THAT(seen->what(), HasSubstr(words)) << row.what;
+    EXPECT_NE(PendingError(stream_), std::nullopt) << row.what;
+    EXPECT_EQ(Synchronised(stream_).first, row.code) << row.what;
+    EXPECT_EQ(PendingError(stream_), std::nullopt) << row.what;
+  }
+  int nothing = 0;
+  EXPECT_TRUE(Refused(107017, "stream", [&] { (void)PendingError(&nothing); }));
+}
+
 TEST_F(Operations, FailuresInReplaysLeaveOutTheRestOfTheReplayAlone) {
   for (const Failure& row : Failures()) {
     bool fails = true;

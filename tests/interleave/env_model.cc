@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // base/env.h for programs under the explorer: the table's defaults, whatever the environment says, and the scenario's
-// time of spinning. In the place of base/env.cc, which reads once and early.
+// time of spinning. In the place of base/env.cc, which reads once and early; and of device/work_cost.cc, which
+// measures.
 #include "base/env.h"
+
+#include "device/work_cost.h"
 
 namespace reprise {
 namespace {
@@ -35,6 +38,11 @@ std::optional<int64_t> ParseInt(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+const device::Costs& device::TheCosts() noexcept {
+  static const Costs costs;
+  return costs;
 }
 
 void ComplainOfSetting(EnvVar, std::string_view) noexcept {}

@@ -12,7 +12,7 @@ namespace interleave {
 namespace {
 
 // origin: a, fork, b, join, d; the forked lane: c.
-enum class Lanes { kCaptured, kLaidOut, kOffered };
+enum class Lanes { kCaptured, kLaidOut, kOffered, kSerial };
 void ForkAndJoin(int workers, bool has_join, bool helps, int times, Lanes lanes = Lanes::kCaptured) {
   Device device(workers);
   SmallGraph graph(2);
@@ -31,6 +31,13 @@ void ForkAndJoin(int workers, bool has_join, bool helps, int times, Lanes lanes 
       switch (lanes) {
         case Lanes::kCaptured: replay = std::make_unique<Replay>(graph.Compile(), *device); break;
         case Lanes::kLaidOut: replay = std::make_unique<Replay>(graph.LayOut(), *device); break;
+        case Lanes::kSerial: {
+          replay = std::make_unique<Replay>(graph.LayOut(), *device);
+          reprise::exec::LaneChoice too_slow(reprise::exec::LaneChoice::kGraceNs);
+          while (!too_slow.is_serial()) too_slow.Note(UINT64_MAX);
+          replay->SetLaneChoice(too_slow);
+          break;
+        }
         case Lanes::kOffered:
           replay = std::make_unique<Replay>(graph.graph(), *device);
           INTERLEAVE_CHECK(replay->plan().lanes().size() == 2);
@@ -131,6 +138,11 @@ TEST(ExecutionLanes, Offered) {
   ExpectSound("", {.preemptions = 2}, [] { ForkAndJoin(2, true, false, 1, Lanes::kOffered); });
   ExpectSound("/helps", {.preemptions = 1}, [] { ForkAndJoin(2, true, true, 1, Lanes::kOffered); });
   ExpectSound("/learns", {.preemptions = 1}, [] { ForkAndJoin(2, true, false, 4, Lanes::kOffered); });
+}
+// One thread runs both, whoever else is about.
+TEST(ExecutionLanes, Serial) {
+  ExpectSound("", {.preemptions = 2}, [] { ForkAndJoin(2, true, false, 1, Lanes::kSerial); });
+  ExpectSound("/helps", {.preemptions = 1}, [] { ForkAndJoin(1, true, true, 2, Lanes::kSerial); });
 }
 TEST(ExecutionLanes, MutantWithoutAJoin) {
   ExpectFound(

@@ -62,13 +62,15 @@ class Program : public SimDriver {
     if (Chance(4)) config_.per_process_memory_fraction = 0.7;
     if (Chance(4)) config_.roundup_power2_divisions.assign(16, 4);
     allocator_ = std::make_unique<DeviceAllocator>(*this, config_);
+    expects_threads_ = Chance(3);
   }
 
   /// Empty, or what went wrong.
   std::string Run(int steps) {
     for (step_ = 0; step_ < steps && error_.empty(); ++step_) {
       Step();
-      if (error_.empty() && (step_ % 4 == 0 || Chance(4))) Recount();
+      // Whoever looks calls the blocks of the front caches in.
+      if (error_.empty() && (expects_threads_ ? Chance(16) : step_ % 4 == 0 || Chance(4))) Recount();
     }
     if (error_.empty()) Finish();
     SetCurrent(nullptr);
@@ -190,6 +192,7 @@ class Program : public SimDriver {
   void Step() {
     const int device = AnyDevice();
     SetCurrent(Chance(8) ? nullptr : AnyStream(device));
+    if (expects_threads_ && Chance(4)) allocator_->ExpectThreads(device);
     switch (Pick(24)) {
       default: AllocateSome(device); break;
       case 9:
@@ -223,6 +226,7 @@ class Program : public SimDriver {
   }
 
   uint64_t AnySize() {
+    if (expects_threads_ && Chance(2)) return 512 << Pick(3);
     switch (Pick(6)) {
       case 0: return 1 + Pick(2048);
       case 1: return 1 + Pick(kMiB);
@@ -284,7 +288,7 @@ class Program : public SimDriver {
 
   /// From the snapshot, where that alone decides: the smallest free block of the pool and stream, then the lowest.
   std::optional<char*> BestFit(int device, void* stream, uint64_t bytes) {
-    if (config_.max_split_size != UINT64_MAX || Chance(2)) return std::nullopt;
+    if (config_.max_split_size != UINT64_MAX || expects_threads_ || Chance(2)) return std::nullopt;
     const uint64_t size = RoundSize(bytes, config_);
     const BlockInfo* best = nullptr;
     const MemorySnapshot snapshot = allocator_->Snapshot({}, false);
@@ -778,6 +782,7 @@ class Program : public SimDriver {
   uint64_t tags_ = 0, pool_ids_ = 0, capture_ids_ = 0;
   PoolId wanted_pool_;
   void* wanted_stream_ = nullptr;
+  bool expects_threads_ = false;
   std::map<char*, Held> held_;
   std::map<char*, Freed> freed_;
   std::map<char*, Owner> owners_;

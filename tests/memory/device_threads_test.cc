@@ -96,9 +96,51 @@ TEST_F(Threads, TenWorkWhileOneCaptures) {
   }
 }
 
+// As above without captures and history, which close the front.
+TEST_F(Threads, TenWorkInFront) {
+  std::atomic<int64_t> allocated{0};
+  std::vector<std::thread> threads;
+  a().ExpectThreads(0);
+  for (int i = 0; i < 10; ++i) {
+    threads.emplace_back([&, i] {
+      std::mt19937 random(static_cast<uint32_t>(i));
+      std::vector<uint32_t*> held;
+      for (int round = 0; round < ::reprise::testing::Loops(8000, 1000); ++round) {
+        if (held.size() < 4 && random() % 2 == 0) {
+          auto got = a().Allocate(0, 512 << random() % 3, SimDriver::S(10 + random() % 2));
+          if (!got.ok()) continue;
+          held.push_back(static_cast<uint32_t*>(*got));
+          *held.back() = static_cast<uint32_t>(i);
+          allocated.fetch_add(1, std::memory_order_relaxed);
+        } else if (!held.empty()) {
+          if (*held.back() != static_cast<uint32_t>(i)) overwritten.fetch_add(1);
+          if (!a().Free(held.back()).ok()) failures.fetch_add(1);
+          held.pop_back();
+        }
+        if (random() % 256 == 0) (void)a().Stats(0);
+        if (random() % 1024 == 0) (void)a().EmptyCache();
+        if (random() % 1024 == 0) (void)a().Snapshot();
+        if (random() % 128 == 0) a().ExpectThreads(0);
+        if (i == 0 && random() % 64 == 0) (void)a().SetConfig(config);
+      }
+      for (uint32_t* block : held) {
+        if (!a().Free(block).ok()) failures.fetch_add(1);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(overwritten, 0);
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(Stats().allocation.all.allocated, allocated);
+  EXPECT_EQ(Stats().allocation.all.current, 0);
+  EXPECT_LE(Stats().allocation.all.peak, 40);
+  EXPECT_EQ(a().EmptyCache().code(), 0);
+  EXPECT_EQ(Reserved(), 0);
+}
+
 TEST_F(Threads, OneFreesWhatAnotherTook) {
   constexpr int kPairs = 4;
-  a();  // made before there are threads
+  a().ExpectThreads(0);  // made before there are threads
   std::vector<std::thread> threads;
   std::atomic<char*> slots[kPairs] = {};
   std::atomic<bool> gave_up{false};

@@ -64,6 +64,16 @@ def broadcast_batches(op, g):
             yield Case({"self": x, "mat2": y, "cubeMathType": 0}, {"out": Ref(high(x) @ high(y), dtype)})
 
 
+@cases("Matmul", "BatchMatMul")
+def one_matrix_for_all(op, g):
+    """Rows of all matrices become rows of one product, where they lie at one distance."""
+    for dtype in (torch.float32, torch.bfloat16):
+        y = g.tensor([33, 20], dtype)
+        for x in (g.tensor([6, 4, 33], dtype), g.tensor([4, 6, 33], dtype).transpose(0, 1), g.tensor([6, 5, 33], dtype)[:, :4],
+                  g.tensor([6, 1, 33], dtype).expand(6, 4, 33)):
+            yield Case({"self": x, "mat2": y.expand(6, 33, 20), "cubeMathType": 0}, {"out": Ref(high(x) @ high(y), dtype)})
+
+
 FACTORS = [(1, 1), (0.5, 2.0), (0, 1.5), (2, 0)]
 
 
@@ -111,6 +121,9 @@ def baddbmm(op, g):
                 yield sum_case(dtype, ("batch1", "batch2"), g.tensor(shape, dtype), x, y, beta, alpha)
     x, y = g.tensor([1, 4, 6], torch.float32), g.tensor([3, 6, 5], torch.float32)
     yield sum_case(torch.float32, ("batch1", "batch2"), g.tensor([5], torch.float32), x, y, 1, 2)
+    x, y = g.tensor([3, 4, 33], torch.float32), g.tensor([33, 5], torch.float32).expand(3, 33, 5)  # one for all
+    for shape in ([5], [3, 4, 5], [3, 1, 5], [4, 5], [1, 4, 1], []):
+        yield sum_case(torch.float32, ("batch1", "batch2"), g.tensor(shape, torch.float32), x, y, 2, 0.5)
 
 
 @cases("Addmv")

@@ -243,3 +243,26 @@ def test_refusals(attributes, words, status):
         call.destroy()
     assert error.value.status == status
     assert all(word in error.value.message for word in words), error.value.message
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16, torch.bfloat16))
+@pytest.mark.parametrize("kind", ["LSTMFused", "GRUFused"])
+def test_fused_layers(kind, dtype):
+    torch.manual_seed(9)
+    is_lstm = kind == "LSTMFused"
+    for steps, batch, features, hidden, biased, stated in ((3, 2, 5, 7, True, True), (1, 9, 4, 33, False, True),
+                                                           (4, 3, 6, 16, True, False)):
+        module = (torch.nn.LSTM if is_lstm else torch.nn.GRU)(features, hidden, bias=biased).to(dtype)
+        x = torch.randn(steps, batch, features).to(dtype)
+        states = [torch.randn(1, batch, hidden).to(dtype) if stated else torch.zeros(1, batch, hidden, dtype=dtype)
+                  for _ in range(2 if is_lstm else 1)]
+        wide = [s.double() for s in states]
+        params = [p.detach() for p in module.parameters()]
+        y, last = module.double()(x.double(), tuple(wide) if is_lstm else wide[0])
+        expected = [y, *(last if is_lstm else [last])]
+        # States may have two dims.
+        given = [s[0] if i == 1 else s for i, s in enumerate(states)] if stated else [None] * len(states)
+        got = compute(kind, [x, *params, *([] if biased else [None, None]), *given],
+                      [torch.zeros(e.shape, dtype=dtype) for e in expected], {})
+        for mine, wanted in zip(got, expected, strict=True):
+            close(mine, wanted.detach(), dtype)

@@ -239,6 +239,35 @@ TEST_F(Threads, CapturesReplaysAndUpdatesSideBySide) {
   EXPECT_OK(aclrtDestroyStream(s));
 }
 
+// A capture begins and ends while others use its stream, which no task group is updated on at any time.
+TEST_F(Threads, StreamsWhoseCaptureEndsAreNotTakenForUpdates) {
+  const int rounds = Loops(200000, 4000);
+  const aclrtStream stream = NewStream();
+  std::atomic<bool> done{false};
+  Crew crew(context());
+  crew.Add(1, [&](int) {
+    for (int round = 0; round < rounds; ++round) {
+      aclmdlRI model = nullptr;
+      EXPECT_OK(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED));
+      EXPECT_OK(aclmdlRICaptureEnd(stream, &model));
+      EXPECT_OK(aclmdlRIDestroy(model));
+    }
+    done = true;
+  });
+  crew.Add(2, [&](int) {
+    aclrtEvent event = nullptr;  // no stream can wait for it: records of it add nothing to the graph
+    EXPECT_OK(aclrtCreateEventExWithFlag(&event, ACL_EVENT_TIME_LINE));
+    while (!done) {
+      for (int i = 0; i < 8; ++i) EXPECT_OK(aclrtRecordEvent(event, stream));
+      std::this_thread::yield();  // the lock of the captures goes to who comes first
+    }
+    EXPECT_OK(aclrtDestroyEvent(event));
+  });
+  crew.Run();
+  EXPECT_OK(Sync(stream));
+  EXPECT_OK(aclrtDestroyStream(stream));
+}
+
 // Executions that overlapped would lose updates: the kernels read, pause and write.
 TEST_F(Threads, ExecutionsOfOneModelTakeTurns) {
   const int rounds = Loops(1000, 20);

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 import torch_npu
 from rank_checks import backend, refused, there
+from support import wait_until
 from torch.distributed import ReduceOp
 
 NEEDS_GROUP = False
@@ -257,6 +258,24 @@ def ht_062_a_time_limit_of_a_group(rank, size):
     dist.barrier()
     dist.all_reduce(x.fill_(rank))
     assert x.tolist() == [1]
+    dist.destroy_process_group()
+
+
+def ht_062_who_synchronises_after_the_watchdog_is_told(rank, size):
+    _start("watched", rank, size)
+    options = torch_npu._C._distributed_c10d.ProcessGroupHCCL.Options()
+    options.hccl_config = {"hccl_exec_timeout": 1}
+    hasty = dist.new_group(pg_options=options)
+    backend(hasty).get_hccl_comm_name(rank)
+    if rank == 0:
+        work = dist.all_reduce(there(rank), group=hasty, async_op=True)  # rank 1 does not call it
+        wait_until(lambda: work.exception() is not None)  # the watchdog has seen it
+        with pytest.raises(RuntimeError, match="EI0002(.|\n)*rank 1"):
+            torch.npu.synchronize()
+        torch.npu.synchronize()  # what was told is over
+        with pytest.raises(RuntimeError, match="EI0002(.|\n)*rank 1"):
+            work.wait()
+    dist.barrier()
     dist.destroy_process_group()
 
 

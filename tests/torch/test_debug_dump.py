@@ -52,6 +52,19 @@ def test_TN_319_dump_and_aligned_dump(tmp_path):
             assert ts + dur < after
 
 
+def test_reductions_over_dims_are_kernels_of_the_device(tmp_path):
+    x = torch.randn(3, 5, 4, 4, device="npu")
+    mask = x > 0
+    graph = torch.npu.NPUGraph()
+    means, alls, anys = capture(graph, lambda: (x.mean((2, 3)), mask.all(1), mask.any(-1, keepdim=True)))
+    graph.replay()
+    torch.testing.assert_close(means.cpu(), x.cpu().mean((2, 3)))
+    assert torch.equal(alls.cpu(), mask.cpu().all(1)) and torch.equal(anys.cpu(), mask.cpu().any(-1, keepdim=True))
+    graph.debug_dump(tmp_path / "x.json")
+    events = load(tmp_path / "x.json")
+    assert len(events) == 3 and all("Kernel Args" in event["args"] for event in events)
+
+
 def test_TN_319_paths_and_pictures(tmp_path):
     graph, _ = two_streams()
     graph.debug_dump(tmp_path / "p.json")  # a path object

@@ -90,6 +90,34 @@ def test_TN_290_packed_sequences_and_16_bit_cells():
     torch.testing.assert_close(half.float().cpu(), lstm.float()(x.to(DEVICE))[0].cpu(), rtol=0.1, atol=0.05)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
+def test_selected_rows(dtype):
+    torch.manual_seed(5)
+    whole = torch.randn(9, 4, 6).mul(3).to(dtype)
+    tables = [whole, whole[:, 1:3], whole[::2], whole.transpose(1, 2), whole[:, 0, 0], whole[:, :0], whole[1:8, :, 2:3]]
+    numbers = torch.randint(4, (3, 5))
+    indices = [numbers[0], numbers[:, 2], numbers.int()[:, 1], numbers[0, :0], torch.tensor(2)]
+    for table in tables:
+        for index in indices:
+            expected = table.index_select(0, index)
+            ours = table.to(DEVICE).index_select(0, index.to(DEVICE))
+            assert torch.equal(ours.cpu(), expected)
+            on_device = whole.to(DEVICE).as_strided(table.size(), table.stride(), table.storage_offset())
+            places = numbers.to(DEVICE, index.dtype).as_strided(index.size(), index.stride(), index.storage_offset())
+            if index.dim() == 1:
+                index = numbers.to(index.dtype).as_strided(index.size(), index.stride(), index.storage_offset())
+                assert torch.equal(on_device.index_select(0, places).cpu(), table.index_select(0, index))
+
+
+@pytest.mark.parametrize("bad", [-1, 3, 2**40])
+def test_selected_rows_out_of_range(bad):
+    table = torch.randn(3, 4, device=DEVICE)
+    table.index_select(0, torch.tensor([0, bad], device=DEVICE))
+    with pytest.raises(RuntimeError, match="index_select.*index out of range in self"):
+        torch.npu.synchronize()
+    torch.npu.synchronize()
+
+
 def test_convolution_refuses_tensors_of_other_devices():
     with pytest.raises(RuntimeError, match="same device"):
         F.conv2d(torch.zeros(1, 2, 4, 4, device=DEVICE), torch.zeros(3, 2, 3, 3))

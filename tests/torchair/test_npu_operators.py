@@ -39,7 +39,6 @@ REFUSED = {
     "qkv_rms_norm_functional-float32": _TYPE,
     "quant_matmul_int4-float16": _TYPE,
     "quantize_int4-float16": "dtype says int4",
-    "weight_quant_int4-float16": "antiquant_group_size is 32",
 }
 
 

@@ -21,6 +21,7 @@
 #include "device/timeline.h"
 #include "exec/plan.h"
 #include "exec/replay.h"
+#include "replay_driver.h"
 #include "scale.h"
 
 namespace reprise::exec {
@@ -31,6 +32,7 @@ using ir::Elementwise;
 using ir::kRangeUnit;
 using ir::RunResult;
 using testing::Loops;
+using Driver = testing::ReplayDriver;
 
 // ---- Tasks ----
 
@@ -250,37 +252,6 @@ std::unique_ptr<Plan> LaidOut(const ir::Graph& graph, uint32_t lanes, std::span<
   const ir::Dag dag = ir::BuildDag(graph);
   return Plan::Compile(graph, dag, Schedule(dag, lanes, costs), log);
 }
-
-/// Runs a replay once, as a stream does.
-class Driver final : public device::Runnable {
- public:
-  Driver(Replay& replay, device::Scheduler& scheduler) : replay_(replay), scheduler_(scheduler) {}
-  Outcome Run(RunContext& context) override {
-    if (done_) return Outcome::kIdle;
-    const RunResult result = replay_.Run(context, progress_);
-    if (result == RunResult::kParked) return Outcome::kIdle;
-    if (result == RunResult::kNeedsWorker) return Outcome::kNeedsWorker;
-    if (context.failed()) error_ = context.TakeError();
-    done_ = true;
-    done_.notify_all();
-    return Outcome::kIdle;
-  }
-  Status Execute() {
-    done_ = false;
-    progress_.ticket = replay_.Submit();
-    scheduler_.Wake(*this);
-    done_.wait(false);
-    scheduler_.Retire(*this);
-    return std::move(error_);
-  }
-
- private:
-  Replay& replay_;
-  device::Scheduler& scheduler_;
-  Replay::Progress progress_{};
-  Status error_;
-  std::atomic<bool> done_{true};
-};
 
 // ---- What becomes a step ----
 
@@ -507,7 +478,7 @@ TEST(Blocks, ATaskCostsOneRow) {
 TEST(Blocks, AGroupEndsSomewhere) {
   Chain chain;
   for (int i = 0; i < 2100; ++i) chain.Add(2 * 32768, 0, 0, kFar + kFar);
-  EXPECT_EQ(chain.Shape(), "p1024 p1024 p52");
+  EXPECT_EQ(chain.Shape(), "p1000 p1000 p100") << "4 ms each";
 }
 
 // ---- Laid out on lanes ----

@@ -23,6 +23,8 @@ TEST(CompilerConvolution, WhatFollowsIsFused) {
        begin + other + "y = Conv2DFused(x = x, filter = f, addend = r) {" + kPlain + "return y\n"},
       {"ConvAddFusionPass", begin + other + conv + "y = AddV2(r, p)\nreturn y\n",
        begin + other + "y = Conv2DFused(x = x, filter = f, addend = r) {" + kPlain + "return y\n"},
+      {"ConvAddFusionPass", begin + conv + "q = Conv2D(x = p, filter = f) {" + kPlain + "y = Add(p, q)\nreturn y\n",
+       begin + conv + "y = Conv2DFused(x = p, filter = f, addend = p) {" + kPlain + "return y\n"},
       {"ConvActivationFusionPass", begin + conv + "y = Relu(p)\nreturn y\n",
        begin + "y = Conv2DFused(x = x, filter = f) {activation = \"Relu\", " + kPlain + "return y\n"},
       {"ConvActivationFusionPass",
@@ -35,6 +37,10 @@ TEST(CompilerConvolution, WhatFollowsIsFused) {
        begin +
            "y = Conv2DFused(x = x, filter = f) {activation = \"Clip\", data_format = \"NCHW\", high = 6, low = 0, " +
            "pads = [1, 1, 1, 1], strides = [1, 1, 1, 1]}\nreturn y\n"},
+      {"ConvActivationFusionPass", begin + conv + "y = HardSwish(p)\nreturn y\n",
+       begin + "y = Conv2DFused(x = x, filter = f) {activation = \"HardSwish\", " + kPlain + "return y\n"},
+      {"ConvActivationFusionPass", begin + conv + "y = Swish(p)\nreturn y\n",
+       begin + "y = Conv2DFused(x = x, filter = f) {activation = \"Swish\", " + kPlain + "return y\n"},
   });
   ExpectRefusals({
       {"ConvAddFusionPass",
@@ -42,6 +48,7 @@ TEST(CompilerConvolution, WhatFollowsIsFused) {
        "filter is not constant"},
       {"ConvAddFusionPass", begin + "r = Data() : float32 [1, 16, 1, 5]\n" + conv + "y = Add(p, r)\nreturn y\n", ""},
       {"ConvActivationFusionPass", begin + conv + "y = Relu(p)\nreturn y, p\n", "p has other users"},
+      {"ConvActivationFusionPass", begin + conv + "y = Swish(p) {scale = 2.0}\nreturn y\n", "the Swish has a scale"},
       {"ConvActivationFusionPass",
        begin + "a = Const() : float32 [] = 0\nb = Data() : float32 []\n" + conv +
            "y = ClipByValueV2(p, a, b)\nreturn y\n",
@@ -82,6 +89,7 @@ TEST(CompilerConvolution, ChainsComputeTheSame) {
                "q = MaxPoolWithArgmaxV1(x = p) {ksize = [1, 3, 3, 1], pads = [1, 1, 1, 1], strides = [1, 2, 2, 1]}\n"
                "return q\n",
            "p = " + conv + "q = AvgPoolV2(x = p) {" + windows + "return q\n",
+           "p = " + conv + "q = Swish(p)\nr = AvgPoolV2(x = q) {" + windows + "s = HardSwish(r)\nreturn s\n",
            "p = " + conv + "q = ReduceMeanD(x = p) {axes = [2, 3], keep_dims = false}\nreturn q\n",
            "p = " + conv +
                "a = Const() : int64 [2] = -1, -2\nq = ReduceMean(x = p, axes = a) {keep_dims = true}\n"
@@ -99,6 +107,50 @@ TEST(CompilerConvolution, ChainsComputeTheSame) {
     ASSERT_TRUE(status.ok()) << status.detail().what << "\n" << body;
     EXPECT_GE(records["ConvLayoutPass"].changed, 1u) << body;
     ExpectNear(*before, *after);
+  }
+}
+
+// Pictures that are large enough for products by patches, with all that may follow.
+TEST(CompilerConvolution, ProductsByPatchesComputeTheSame) {
+  const std::string begin =
+      "x = Data() : float32 [1, 32, 13, 12] format 0\nr = Data() : float32 [1, 40, 13, 12]\n"
+      "f = Const() : float32 [40, 32, 3, 3] = 0.5, -0.25, 1, 0.125, -0.75 ...\nb = Const() : float32 [40] = 1, -2, 3 "
+      "...\n"
+      "l = Const() : float32 [] = 0\nh = Const() : float32 [] = 6\n";
+  const std::string conv = "p = Conv2D(x = x, filter = f, bias = b) {" + kPlain;
+  for (const std::string& body : {
+           conv + "return p\n",
+           conv + "q = Add(r, p)\ns = Relu(q)\nreturn s\n",
+           conv + "q = Add(r, p)\ns = HardSwish(q)\nreturn s\n",
+           conv + "s = Swish(p)\nreturn s\n",
+           conv + "q = Maximum(p, l)\ns = Minimum(q, h)\nreturn s\n",
+       }) {
+    const std::unique_ptr<Graph> before = Read(Whole(begin + body));
+    const std::unique_ptr<Graph> after = Read(Whole(begin + body));
+    ASSERT_TRUE(before != nullptr && after != nullptr) << body;
+    PassRecords records;
+    Status status = RunPasses(*after, {}, &records);
+    ASSERT_TRUE(status.ok()) << status.detail().what << "\n" << body;
+    EXPECT_GE(records["ConvLayoutPass"].changed, 1u) << body;
+    ExpectNear(*before, *after);
+  }
+}
+
+// Too few pixels for channels behind: the parts are computed one by one.
+TEST(CompilerConvolution, ActivationsFollowInSmallPictures) {
+  for (const std::string activation : {"HardSwish", "Swish", "Relu"}) {
+    for (const std::string type : {"float32", "float16"}) {
+      const std::string text = Whole("x = Data() : " + type + " [1, 16, 3, 3] format 0\nf = Const() : " + type +
+                                     " [16, 16, 3, 3] = 0.5, -0.25, 1, 0.125 ...\np = Conv2D(x = x, filter = f) {" +
+                                     kPlain + "q = " + activation + "(p)\nreturn q\n");
+      const std::unique_ptr<Graph> before = Read(text);
+      const std::unique_ptr<Graph> after = Read(text);
+      ASSERT_TRUE(before != nullptr && after != nullptr) << text;
+      PassRecords records;
+      ASSERT_TRUE(RunPasses(*after, {}, &records).ok()) << text;
+      EXPECT_EQ(records["ConvActivationFusionPass"].changed, 1u) << text;
+      ExpectNear(*before, *after);
+    }
   }
 }
 

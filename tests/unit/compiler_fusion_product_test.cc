@@ -49,6 +49,62 @@ TEST(CompilerFusion, TransposesIntoProducts) {
   });
 }
 
+TEST(CompilerFusion, TransposesIntoProductsOfInt8) {
+  const std::string x = "x = Data() : float16 [3, 8]\nw = Data() : int8 [16, 8]\ns = Data() : float16 [16]\n";
+  const std::string perm = "perm = Const() : int64 [2] = 1, 0\nt = Transpose(w, perm)\n";
+  const std::string groups = "x = Data() : float16 [3, 8]\nw = Data() : int8 [16, 8]\ns = Data() : float16 [16, 2]\n";
+  ExpectFusions({
+      {"TransposeQuantMatMulFusionPass", x + perm + "y = WeightQuantBatchMatmulV2(x, t, s)\nreturn y\n",
+       x + "y = WeightQuantBatchMatmulV2(x = x, weight = w, antiquant_scale = s) {transpose_weight = true}\nreturn "
+           "y\n"},
+      {"TransposeQuantMatMulFusionPass",
+       groups + perm +
+           "u = TransposeD(s) {perm = [1, 0]}\ny = WeightQuantBatchMatmulV2(x, t, u) {antiquant_group_size = 4}\n"
+           "return y\n",
+       groups + "y = WeightQuantBatchMatmulV2(x = x, weight = w, antiquant_scale = s) {antiquant_group_size = 4, "
+                "transpose_weight = true}\nreturn y\n"},
+      {"TransposeQuantMatMulFusionPass",
+       "x = Data() : int8 [3, 8]\nw = Data() : int8 [16, 8]\ns = Data() : float32 [16]\n" + perm +
+           "y = QuantBatchMatmulV3(x, t, s) {dtype = 1}\nreturn y\n",
+       "x = Data() : int8 [3, 8]\nw = Data() : int8 [16, 8]\ns = Data() : float32 [16]\n"
+       "y = QuantBatchMatmulV3(x1 = x, x2 = w, scale = s) {dtype = 1, transpose_x2 = true}\nreturn y\n"},
+  });
+  ExpectRefusals({
+      {"TransposeQuantMatMulFusionPass",
+       "x = Data() : float16 [3, 8]\nw = Data() : int8 [16, 8]\ns = Data() : float16 [2, 16]\n" + perm +
+           "y = WeightQuantBatchMatmulV2(x, t, s) {antiquant_group_size = 4}\nreturn y\n",
+       "the scales of groups are not transposed"},
+  });
+}
+
+TEST(CompilerFusion, RepeatedOperandsOfProducts) {
+  const std::string inputs = "a = Data() : float32 [6, 4, 8]\nb = Data() : float32 [8, 5]\n";
+  const std::string shape = "s = Const() : int64 [3] = 6, 8, 5\n";
+  ExpectFusions({
+      {"BatchMatMulBroadcastFusionPass", inputs + shape + "e = BroadcastTo(b, s)\ny = BatchMatMul(a, e)\nreturn y\n",
+       inputs + "y = BatchMatMul(x1 = a, x2 = b)\nreturn y\n"},
+      {"BatchMatMulBroadcastFusionPass",
+       "a = Data() : float32 [6, 8, 4]\nb = Data() : float32 [1, 8, 5]\n" + shape +
+           "e = Expand(b, s)\ny = BatchMatMulV2(e, a) {adj_x1 = true}\nreturn y\n",
+       "a = Data() : float32 [6, 8, 4]\nb = Data() : float32 [1, 8, 5]\n"
+       "y = BatchMatMulV2(x1 = b, x2 = a) {adj_x1 = true}\nreturn y\n"},
+  });
+  ExpectRefusals({
+      {"BatchMatMulBroadcastFusionPass", inputs + shape + "e = BroadcastTo(b, s)\ny = BatchMatMul(a, e)\nreturn y, e\n",
+       "e has other users"},
+      // Nothing else has the batch of the result.
+      {"BatchMatMulBroadcastFusionPass",
+       "a = Data() : float32 [1, 4, 8]\nb = Data() : float32 [8, 5]\n" + shape +
+           "e = BroadcastTo(b, s)\ny = BatchMatMul(a, e)\nreturn y\n",
+       ""},
+      // The matrix itself was repeated.
+      {"BatchMatMulBroadcastFusionPass",
+       "a = Data() : float32 [6, 4, 8]\nb = Data() : float32 [1, 5]\n" + shape +
+           "e = BroadcastTo(b, s)\ny = BatchMatMul(a, e)\nreturn y\n",
+       ""},
+  });
+}
+
 TEST(CompilerFusion, ReshapesAroundProducts) {
   const std::string inputs = "a = Data() : float32 [2, 3, 4, 8]\nb = Data() : float32 [2, 3, 8, 5]\n";
   const std::string shapes =
@@ -217,11 +273,100 @@ TEST(CompilerFusion, Attention) {
        with(plain, "v = Data() : float32 [2, 4, 10, 8]", "v = Data() : float32 [2, 4, 10, 6]"),
        "widths of queries, keys and values differ"},
       {"FlashAttentionFusionPass", Attention("float32", "m = Data() : float32 [10]\ns = Add(qk, m)\n"),
-       "the mask has not 4 dims"},
+       "the mask has not 2 to 4 dims"},
       {"FlashAttentionFusionPass", Attention("float64", "s = Muls(qk) {value = 0.25}\n"), "does not take"},
       {"FlashAttentionFusionPass",
        "w = Data() : float32 [2, 4, 4]\nv = Data() : float32 [2, 4, 8]\ny = BatchMatMul(w, v)\nreturn y\n", ""},
   });
+}
+
+// A mask of scores counts from the last dim on, whatever attention takes one of three dims for.
+TEST(CompilerFusion, MasksOfFewDims) {
+  for (const auto& [mask, axes] : {std::pair("[6, 10]", "0, 1"), {"[4, 6, 10]", "0"}, {"[1, 10]", "0, 1"}}) {
+    const std::string input = "m = Data() : float32 " + std::string(mask) + "\n";
+    ExpectFusions({{"FlashAttentionFusionPass", Attention("float32", input + "s = Add(qk, m)\n"),
+                    "q = Data() : float32 [2, 4, 6, 8]\nk = Data() : float32 [2, 4, 10, 8]\nv = Data() : float32 "
+                    "[2, 4, 10, 8]\n" +
+                        input + "y_mask = Unsqueeze(x = m) {axes = [" + axes +
+                        "]}\ny = PromptFlashAttention(query = q, key = k, value = v, pse_shift = y_mask) {input_layout "
+                        "= \"BNSD\", next_tokens = 2147483647, num_heads = 4, num_key_value_heads = 4, pre_tokens = "
+                        "2147483647, scale_value = 1.0}\nreturn y\n"}});
+  }
+}
+
+std::vector<std::string> TypesOf(const Graph& graph) {
+  std::vector<std::string> types;
+  for (const NodeId id : TopologicalOrder(graph)) {
+    if (graph.at(id).kind == NodeKind::kOperator) types.push_back(graph.at(id).type);
+  }
+  return types;
+}
+
+// Masks of bytes: a number that hides any score is added, which is the same bit for bit, also in rows without a key.
+TEST(CompilerFusion, MasksOfBytes) {
+  const std::string source =
+      "g = Data() : float32 [2, 1, 6, 10]\nrow = Data() : float32 [6, 1]\nzero = Const() : float32 [] = 0\n"
+      "some = Greater(g, zero)\nany = Greater(row, zero)\nb = LogicalAnd(some, any)\n";
+  const auto number = [](const std::string& value) { return "n = Const() : float32 [] = " + value + "\n"; };
+  const std::string least = number("-3.4028234e38");
+  const auto fused = [&](const std::string& choice) {
+    return "q = Data() : float32 [2, 4, 6, 8]\nk = Data() : float32 [2, 4, 10, 8]\nv = Data() : float32 [2, 4, 10, "
+           "8]\n" +
+           source + "y_kept = Const() : float32 [] = 0\ny_hidden = Const() : float32 [] = -3.4028234e38\n" +
+           "y_added = SelectV2(condition = b, " + choice +
+           ")\ny = PromptFlashAttention(query = q, key = k, value = v, pse_shift = y_added) {input_layout = \"BNSD\", "
+           "next_tokens = 2147483647, num_heads = 4, num_key_value_heads = 4, pre_tokens = 2147483647, scale_value = "
+           "0.25}\nreturn y\n";
+  };
+  const std::string scaled = "d = Muls(qk) {value = 0.25}\n";
+  ExpectFusions({
+      {"FlashAttentionFusionPass", Attention("float32", source + least + scaled + "s = SelectV2(b, d, n)\n"),
+       fused("then = y_kept, else = y_hidden")},
+      {"FlashAttentionFusionPass", Attention("float32", source + least + scaled + "s = SelectV2(b, n, d)\n"),
+       fused("then = y_hidden, else = y_kept")},
+      {"FlashAttentionFusionPass", Attention("float32", source + least + scaled + "s = MaskedFill(d, b, n)\n"),
+       fused("then = y_hidden, else = y_kept")},
+  });
+  for (const char* value : {"-1e9", "-inf", "3.4028234e38"}) {
+    ExpectRefusals(
+        {{"FlashAttentionFusionPass", Attention("float32", source + number(value) + scaled + "s = SelectV2(b, d, n)\n"),
+          "does not hide them in a sum"}});
+  }
+}
+
+// As PyTorch takes scaled_dot_product_attention apart: half of the scale on either side, zeros for rows without a key.
+TEST(CompilerFusion, ScaledDotProductAttention) {
+  constexpr const char* kHeads = "k = Data() : float32 [2, 4, 10, 8]\np = Const() : int64 [4] = 0, 1, 3, 2\n";
+  // Tokens first, as nn.MultiheadAttention has them.
+  constexpr const char* kTokens = "k = Data() : float32 [10, 2, 4, 8]\np = Const() : int64 [4] = 1, 2, 3, 0\n";
+  const auto text = [](const std::string& choice, const std::string& keys) {
+    return "graph g\nq = Data() : float32 [2, 4, 6, 8]\n" + keys +
+           "v = Data() : float32 [2, 4, 10, 8]\ng = Data() : float32 [6, 10]\nrow = Data() : float32 [6, 1]\n"
+           "zero = Const() : float32 [] = 0\nnever = Const() : float32 [] = -inf\n"
+           "some = Greater(g, zero)\nany = Greater(row, zero)\nb = LogicalAnd(some, any)\nm = SelectV2(b, zero, "
+           "never)\n"
+           "c = Const() : float32 [] = 0.5946\nlast = Const() : int64 [1] = -1\n"
+           "sq = Mul(q, c)\nkt = Transpose(k, p)\nsk = Mul(kt, c)\nqk = BatchMatMul(sq, sk)\ns = Add(qk, m)\n"
+           "h = Equal(s, never)\ne = ReduceAll(h, last) {keep_dims = true}\nw = SoftmaxV2(s)\n" +
+           choice + "y = BatchMatMul(z, v)\nreturn y\n";
+  };
+  const std::string safe = "z = SelectV2(e, zero, w)\n";
+  for (const char* keys : {kHeads, kTokens}) {
+    const std::unique_ptr<Graph> before = testing::Read(text(safe, keys));
+    const std::unique_ptr<Graph> after = testing::Read(text(safe, keys));
+    ASSERT_TRUE(before != nullptr && after != nullptr);
+    ASSERT_TRUE(RunPasses(*after, {}, nullptr).ok());
+    const std::vector<std::string> types = TypesOf(*after);
+    EXPECT_EQ(types.back(), "PromptFlashAttention") << ToText(*after);
+    EXPECT_EQ(std::count(types.begin(), types.end(), "SoftmaxV2"), 0);
+    testing::ExpectNear(*before, *after);
+  }
+  for (const char* other : {"z = SelectV2(e, c, w)\n", "z = SelectV2(e, w, zero)\n"}) {
+    const std::unique_ptr<Graph> kept = testing::Read(text(other, kHeads));
+    ASSERT_TRUE(kept != nullptr && RunPasses(*kept, {}, nullptr).ok());
+    const std::vector<std::string> left = TypesOf(*kept);
+    EXPECT_EQ(std::count(left.begin(), left.end(), "SoftmaxV2"), 1) << other;
+  }
 }
 
 // Softmax in float32, heads of keys and values for two heads of queries each.
@@ -262,12 +407,41 @@ TEST(CompilerFusion, AttentionOutOfProductsOfThreeDims) {
   ASSERT_TRUE(before != nullptr && after != nullptr);
   const Status status = RunPasses(*after, {}, nullptr);
   ASSERT_TRUE(status.ok()) << status.detail().what;
-  std::vector<std::string> types;
-  for (const NodeId id : TopologicalOrder(*after)) {
-    if (after->at(id).kind == NodeKind::kOperator) types.push_back(after->at(id).type);
-  }
-  EXPECT_EQ(types, (std::vector<std::string>{"PromptFlashAttention", "Reshape"})) << ToText(*after);
+  EXPECT_EQ(TypesOf(*after), (std::vector<std::string>{"PromptFlashAttention", "Reshape"})) << ToText(*after);
   testing::ExpectNear(*before, *after);
+}
+
+// A batch of 1 as torchair writes it: its dim comes and goes with reshapes, and the second product has none.
+TEST(CompilerFusion, AttentionOfABatchOfOne) {
+  const auto text = [](const std::string& results) {
+    return "graph g\nqkv = Data() : float32 [6, 96]\nm = Data() : float32 [1, 1, 6, 6]\n"
+           "s4 = Const() : int64 [4] = 6, 3, 4, 8\ns5 = Const() : int64 [5] = 3, 1, 4, 6, 8\n"
+           "s3 = Const() : int64 [3] = 4, 6, 8\ns3t = Const() : int64 [3] = 4, 8, 6\n"
+           "s4t = Const() : int64 [4] = 1, 4, 8, 6\ns3w = Const() : int64 [3] = 4, 6, 6\n"
+           "s4w = Const() : int64 [4] = 1, 4, 6, 6\nflat = Const() : int64 [2] = 6, 32\n"
+           "p4 = Const() : int64 [4] = 1, 2, 0, 3\np = Const() : int64 [3] = 0, 2, 1\n"
+           "back = Const() : int64 [3] = 1, 0, 2\nc = Const() : float32 [] = 0.25\n"
+           "r = Reshape(qkv, s4)\nt = Transpose(r, p4)\nr5 = Reshape(t, s5)\n"
+           "u = Unpack(x = r5) {num = 3} : y0 float32 [1, 4, 6, 8], y1 float32 [1, 4, 6, 8], y2 float32 [1, 4, 6, 8]\n"
+           "k3 = Reshape(u:1, s3)\nkt = Transpose(k3, p)\nk4 = Reshape(kt, s4t)\nq = Reshape(u:0, s3)\n"
+           "k = Reshape(k4, s3t)\nqk = BatchMatMul(q, k)\nw4 = Reshape(qk, s4w)\nsc = Mul(w4, c)\n"
+           "sm = Add(sc, m)\nsw = SoftmaxV2(sm)\nw = Reshape(sw, s3w)\nv = Reshape(u:2, s3)\n"
+           "o = BatchMatMul(w, v)\nto = Transpose(o, back)\ny = Reshape(to, flat)\nreturn " +
+           results + "\n";
+  };
+  const std::unique_ptr<Graph> before = testing::Read(text("y"));
+  const std::unique_ptr<Graph> after = testing::Read(text("y"));
+  ASSERT_TRUE(before != nullptr && after != nullptr);
+  const Status status = RunPasses(*after, {}, nullptr);
+  ASSERT_TRUE(status.ok()) << status.detail().what;
+  EXPECT_EQ(TypesOf(*after),
+            (std::vector<std::string>{"Reshape", "Transpose", "Reshape", "Unpack", "PromptFlashAttention", "Reshape"}))
+      << ToText(*after);
+  testing::ExpectNear(*before, *after);
+  const std::unique_ptr<Graph> kept = testing::Read(text("y, sw"));
+  ASSERT_TRUE(kept != nullptr && RunPasses(*kept, {}, nullptr).ok());
+  const std::vector<std::string> types = TypesOf(*kept);
+  EXPECT_EQ(std::count(types.begin(), types.end(), "SoftmaxV2"), 1) << "a result";
 }
 
 // Heads of [b, s, n, d] without copies.

@@ -72,6 +72,25 @@ TEST(CompilerFusion, Activations) {
   });
 }
 
+const std::string kBounds = "a = Const() : float32 [] = -1.5\nb = Const() : float32 [1] = 6\n";
+
+TEST(CompilerFusion, Bounds) {
+  const std::string clip =
+      "y_low = Const() : float32 [] = -1.5\ny_high = Const() : float32 [] = 6\n"
+      "y = ClipByValueV2(x = x, clip_value_min = y_low, clip_value_max = y_high)\nreturn y\n";
+  ExpectFusions({
+      {"ClipFusionPass", kX + kBounds + "l = Maximum(x, a)\ny = Minimum(l, b)\nreturn y\n", kX + clip},
+      {"ClipFusionPass", kX + kBounds + "l = Maximum(a, x)\ny = Minimum(b, l)\nreturn y\n", kX + clip},
+      {"ClipFusionPass", kX + kBounds + "h = Minimum(x, b)\ny = Maximum(h, a)\nreturn y\n", kX + clip},
+  });
+  ExpectRefusals({
+      {"ClipFusionPass", kX + kBounds + "l = Maximum(x, b)\ny = Minimum(l, a)\nreturn y\n", "the bounds are none"},
+      {"ClipFusionPass", kX + kBounds + "l = Maximum(x, a)\ny = Minimum(l, b)\nreturn y, l\n", "l has other users"},
+      {"ClipFusionPass", kX + kBounds + "l = Maximum(x, a)\ny = Minimum(l, x)\nreturn y\n", ""},
+      {"ClipFusionPass", kX + kBounds + "l = Maximum(x, a)\ny = Maximum(l, b)\nreturn y\n", ""},
+  });
+}
+
 TEST(CompilerFusion, ActivationsThatStay) {
   ExpectRefusals({
       {"GeluFusionPass", kErf + "first = Mul(x, half)\ny = Mul(first, sum)\nreturn y, erf\n", "erf has other users"},

@@ -133,6 +133,159 @@ TEST_F(CompilerMemory, WeightsThatAreNoConstantsOrForFewRowsStayAsTheyAre) {
   EXPECT_EQ(Values(Run({In({1, 2, 3, 4}, {2, 2})})[0])[16], 7.0f);
 }
 
+// Heads out of a tensor of all of them, ways to say so, and how many tasks are left.
+struct Heads {
+  const char* nodes;  // make q, k and v of x
+  size_t tasks;       // of them; 0: attention reads them where x lies
+};
+
+TEST_F(CompilerMemory, AttentionReadsHeadsWhereTheyLie) {
+  constexpr const char* kSource = "graph g\nx = Data() : float32 [2, 6, 96]\nh = Abs(x)\n";
+  constexpr const char* kAttention =
+      "y = PromptFlashAttention(query = q, key = k, value = v) {input_layout = \"BNSD\", num_heads = 4, "
+      "num_key_value_heads = 4, scale_value = 0.3}\n";
+  constexpr const char* kCut =
+      "n = Const() : int64 [3] = 32, 32, 32\ndim = Const() : int64 [1] = 2\nparts = SplitV(x = h, size_splits = n, "
+      "split_dim = dim) {num_split = 3} : y0 float32 [2, 6, 32], y1 float32 [2, 6, 32], y2 float32 [2, 6, 32]\n"
+      "s = Const() : int64 [4] = 2, 6, 4, 8\np = Const() : int64 [4] = 0, 2, 1, 3\n"
+      "q4 = Reshape(x = parts:0, shape = s)\nk4 = Reshape(x = parts:1, shape = s)\n"
+      "v4 = Reshape(x = parts:2, shape = s)\nq = Transpose(x = q4, perm = p)\n";
+  const Heads cases[] = {
+      {"s = Const() : int64 [5] = 2, 6, 3, 4, 8\np = Const() : int64 [5] = 2, 0, 3, 1, 4\n"
+       "r = Reshape(x = h, shape = s)\nt = Transpose(x = r, perm = p)\nu = Unpack(x = t) {num = 3} : y0 float32 "
+       "[2, 4, 6, 8], y1 float32 [2, 4, 6, 8], y2 float32 [2, 4, 6, 8]\n"
+       "q = Reshape(x = u:0, shape = s4)\nk = Reshape(x = u:1, shape = s4)\nv = Reshape(x = u:2, shape = s4)\n",
+       0},
+      {"k = TransposeD(x = k4) {perm = [0, 2, 1, 3]}\nv = Permute(x = v4) {order = [0, -2, 1, 3]}\n", 0},
+      // Keys and values of some tokens only.
+      {"b = Const() : int64 [1] = 1\ne = Const() : int64 [1] = 5\naxis = Const() : int64 [1] = 1\n"
+       "kt = StridedSliceV2(x = k4, begin = b, end = e, axes = axis)\nk = Transpose(x = kt, perm = p)\n"
+       "vt = StridedSliceV2(x = v4, begin = b, end = e, axes = axis)\nv = Transpose(x = vt, perm = p)\n",
+       0},
+      // Elements of a head that do not lie back to back: keys are copied, and what stands in front of them.
+      {"last = Const() : int64 [4] = 0, 1, 3, 2\ns8 = Const() : int64 [4] = 2, 6, 8, 4\n"
+       "k8 = Reshape(x = parts:1, shape = s8)\nkt = Transpose(x = k8, perm = last)\nk = Transpose(x = kt, perm = p)\n"
+       "v = Transpose(x = v4, perm = p)\n",
+       3},
+      // Heads and tokens as one dim: two strides.
+      {"flat = Const() : int64 [3] = 2, 24, 8\nkt = Transpose(x = k4, perm = p)\nkf = Reshape(x = kt, shape = flat)\n"
+       "k = Reshape(x = kf, shape = s4)\nv = Transpose(x = v4, perm = p)\n",
+       2},
+      // Another reader wants rows that lie back to back.
+      {"k = Transpose(x = k4, perm = p)\nz = Neg(k)\nv = Transpose(x = v4, perm = p)\n", 3},
+  };
+  for (const Heads& each : cases) {
+    const std::string nodes = each.nodes;
+    const bool is_cut = nodes.find("Unpack") == std::string::npos;
+    std::string text = std::string(kSource) + "s4 = Const() : int64 [4] = 2, 4, 6, 8\n" + (is_cut ? kCut : "") + nodes +
+                       kAttention + "return y" + (nodes.find("z = ") == std::string::npos ? "" : ", z");
+    SCOPED_TRACE(text);
+    auto planned = PlanOf(text + "\n");
+    ASSERT_TRUE(planned.ok()) << std::move(planned).status().detail().what;
+    EXPECT_OK(ValidateMemory(planned->lowered, planned->needs));
+    EXPECT_EQ(planned->lowered.tasks.size(), each.tasks + 2) << "beside Abs and attention";
+    Floats x(2 * 6 * 96);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>((i * 37) % 101) / 50 - 1;
+    CompileOptions options;
+    options.passes.level = Level::kO0;
+    EXPECT_OK(Compile(text + "\n", options));
+    const Floats found = Values(Run({In(x, {2, 6, 96})})[0]);
+    // Results are copies, so that nothing is read where it lies.
+    EXPECT_OK(Compile(text + ", q, k, v\n", options));
+    EXPECT_EQ(found, Values(Run({In(x, {2, 6, 96})})[0]));
+  }
+}
+
+// What somebody writes is copied first.
+TEST_F(CompilerMemory, HeadsThatAreWrittenAreCopied) {
+  const auto text = [](bool writes) {
+    return std::string("graph g\nx = Data() : float32 [2, 6, 4, 8]\nn = Data() : float32 [2, 6, 4, 8]\n") +
+           "h = Abs(x)\np = Const() : int64 [4] = 0, 2, 1, 3\n" + "q = Transpose(x = h, perm = p)\n" +
+           "y = PromptFlashAttention(query = q, key = q, value = q) {input_layout = \"BNSD\", num_heads = 4, "
+           "num_key_value_heads = 4}\n" +
+           (writes ? "w = AssignAdd(h, n)\nreturn y, w\n" : "return y, n\n");
+  };
+  auto read = PlanOf(text(false));
+  ASSERT_TRUE(read.ok()) << std::move(read).status().detail().what;
+  auto written = PlanOf(text(true));
+  ASSERT_TRUE(written.ok()) << std::move(written).status().detail().what;
+  EXPECT_EQ(read->lowered.tasks.size(), 3U) << "Abs, attention, the copy to a result";
+  EXPECT_GE(written->lowered.tasks.size(), 4U) << "Abs, Transpose, attention, AssignAdd";
+}
+
+// Rows of tables and of small networks, joined: gathers are one task, which reads columns of indices where they lie,
+// and everything is written where the joined tensor will be.
+TEST_F(CompilerMemory, JoinedRowsAreWrittenInPlace) {
+  constexpr const char* kHead =
+      "graph g\nx = Data() : float32 [3, 5]\ni = Data() : int64 [3, 2]\nt = Data() : float32 [7, 4]\n"
+      "u = Data() : float32 [4, 2, 3]\nzero = Const() : int64 [1] = 0\none = Const() : int64 [1] = 1\n"
+      "two = Const() : int64 [1] = 2\nn = Const() : int64 [1] = 3\n";
+  constexpr const char* kFirst =
+      "a = StridedSliceV2(x = i, begin = zero, end = one, axes = one)\nai = Reshape(x = a, shape = n)\n";
+  constexpr const char* kSecond =
+      "b = StridedSliceV2(x = i, begin = one, end = two, axes = one)\nbi = Reshape(x = b, shape = n)\n";
+  struct Joined {
+    const char* nodes;
+    size_t tasks;
+  };
+  const Joined cases[] = {
+      {"r = Relu(x)\ng = GatherV2(x = t, indices = ai, axis = zero)\nh = GatherV2(x = t, indices = bi, axis = zero)\n"
+       "y = ConcatD(g, r, h) {N = 3, concat_dim = 1}\nreturn y",
+       2},
+      // Rows of two dims, seen as one; a product.
+      {"m = MatMulV2(x1 = x, x2 = x) {transpose_x2 = true}\nh = GatherV2(x = u, indices = bi, axis = zero)\n"
+       "s = Const() : int64 [2] = 3, 6\nf = Reshape(x = h, shape = s)\ny = ConcatV2(x0 = f, x1 = m, concat_dim = one) "
+       "{N = 2}\nreturn y",
+       2},
+      // Halves of heads: three dims, the last of which is joined.
+      {"h = GatherV2(x = u, indices = bi, axis = zero)\ng = Tanh(h)\nk = Sigmoid(h)\n"
+       "y = ConcatD(g, k) {N = 2, concat_dim = -1}\nreturn y",
+       3},
+      // Parts that somebody else reads, and such whose operators write rows that lie back to back: a copy.
+      {"g = GatherV2(x = t, indices = ai, axis = zero)\nh = GatherV2(x = t, indices = bi, axis = zero)\n"
+       "y = ConcatD(g, h) {N = 2, concat_dim = 1}\nz = Neg(h)\nreturn y, z",
+       3},
+      {"g = GatherV2(x = t, indices = ai, axis = zero)\nh = Cumsum(x = x, axis = one)\n"
+       "y = ConcatD(g, h) {N = 2, concat_dim = 1}\nreturn y",
+       3},
+      // Indices that were gathered themselves, from a column that is copied; a table that somebody writes in between.
+      {"g = GatherV2(x = t, indices = ai, axis = zero)\nj = GatherV2(x = bi, indices = ai, axis = zero)\n"
+       "h = GatherV2(x = t, indices = j, axis = zero)\ny = ConcatD(g, h) {N = 2, concat_dim = 1}\nreturn y",
+       3},
+      {"v = Abs(t)\ng = GatherV2(x = v, indices = ai, axis = zero)\nw = AssignAdd(v, t) after (g)\n"
+       "h = GatherV2(x = w, indices = bi, axis = zero)\ny = ConcatD(g, h) {N = 2, concat_dim = 1}\nreturn y, w",
+       5},
+  };
+  for (const Joined& each : cases) {
+    const std::string nodes = each.nodes;
+    const std::string text = std::string(kHead) + (nodes.find("ai,") != std::string::npos ? kFirst : "") +
+                             (nodes.find("bi,") != std::string::npos ? kSecond : "") + nodes;
+    SCOPED_TRACE(text);
+    CompileOptions options;
+    options.passes.level = Level::kO0;
+    auto planned = PlanOf(text + "\n");
+    ASSERT_TRUE(planned.ok()) << std::move(planned).status().detail().what;
+    EXPECT_OK(ValidateMemory(planned->lowered, planned->needs));
+    EXPECT_EQ(planned->lowered.tasks.size(), each.tasks);
+    Floats x(15), t(28), u(24);
+    for (size_t k = 0; k < x.size(); ++k) x[k] = static_cast<float>(k) - 7;
+    for (size_t k = 0; k < t.size(); ++k) t[k] = static_cast<float>(k) + 100;
+    for (size_t k = 0; k < u.size(); ++k) u[k] = static_cast<float>(k) / 16 - 1;
+    const std::vector<RunTensor> inputs = {In(x, {3, 5}), In(std::vector<int64_t>{2, 1, 0, 2, 1, 0}, {3, 2}, kInt64),
+                                           In(t, {7, 4}), In(u, {4, 2, 3})};
+    EXPECT_OK(Compile(text + "\n", options));
+    const Floats found = Values(Run(inputs)[0]);
+    EXPECT_EQ(found, Values(Run(inputs)[0])) << "also in another run, whose results lie elsewhere";
+    // Parts that are results are computed elsewhere, and copied.
+    std::string parts;
+    for (const char* const name : {"r", "g", "h", "m", "k", "j"}) {
+      if (text.find(std::string("\n") + name + " = ") != std::string::npos) parts += std::string(", ") + name;
+    }
+    EXPECT_OK(Compile(text + parts + "\n", options));
+    EXPECT_EQ(found, Values(Run(inputs)[0]));
+  }
+}
+
 TEST_F(CompilerMemory, GE_072_AChainNeedsTwoBlocksAtMost) {
   std::string text = "graph g\nx = Data() : float32 [512]\nn0 = Abs(x)\n";
   for (int i = 0; i < 20; ++i) text += "n" + std::to_string(i + 1) + " = Add(n" + std::to_string(i) + ", x)\n";
@@ -286,6 +439,61 @@ TEST_F(CompilerMemory, GE_075_PiecesOfWrittenMemoryAreCopies) {
   const RunTensor w = In({1, 2, 3, 4}, {4});
   EXPECT_EQ(Values(Run({w, In({10, 10, 10, 10}, {2, 2})})[0]), (Floats{11, 12, 13, 14}));
   EXPECT_EQ(Values(w), (Floats{1, 2, 3, 4}));
+}
+
+// A block that lies back to back is the memory of its source, whose other readers see nothing of it.
+TEST_F(CompilerMemory, BlocksAreNoCopies) {
+  const auto expect = [&](const std::string& slice, const Floats& block) {
+    EXPECT_OK(
+        Compile("graph g\nx = Data() : float32 [1, 4, 2]\nb = Const() : int64 [1] = 1\nn = Const() : int64 [1] = -1\n"
+                "e = Const() : int64 [1] = 3\no = Const() : int64 [1] = 1\nt = Const() : int64 [1] = 2\n"
+                "a = Neg(x)\ns = StridedSliceV2(" +
+                slice + "\nr = Relu(s)\nw = Abs(a)\nreturn r, w, s\n"));
+    const auto out = Run({In({1, -2, 3, -4, 5, -6, 7, -8}, {1, 4, 2})});
+    Floats positive = block;
+    for (float& value : positive) value = std::max(value, 0.0F);
+    EXPECT_EQ(Values(out[0]), positive) << slice;
+    EXPECT_EQ(Values(out[1]), (Floats{1, 2, 3, 4, 5, 6, 7, 8})) << slice;
+    EXPECT_EQ(Values(out[2]), block) << slice;
+  };
+  expect("a, b, e, o, o)", {-3, 4, -5, 6});
+  expect("a, n, e, n, o) {end_mask = 1}", {2, 4, 6, 8});  // the last column, which does not lie back to back
+  expect("a, n, e, o) {end_mask = 1}", {-7, 8});          // the last row
+  expect("a, b, e, o, t)", {-3, 4});                      // every other row
+}
+
+// Blocks that are views run nothing, those that do not lie back to back are one copy each.
+TEST_F(CompilerMemory, BlocksRunNothing) {
+  const auto tasks = [&](const std::string& slice) {
+    auto planned = PlanOf(
+        "graph g\nx = Data() : float32 [1, 4, 2]\nb = Const() : int64 [1] = 1\nn = Const() : int64 [1] = -1\n"
+        "e = Const() : int64 [1] = 3\no = Const() : int64 [1] = 1\nt = Const() : int64 [1] = 2\n"
+        "f = Const() : int64 [1] = 4\n"
+        "a = Neg(x)\ns = StridedSliceV2(x = a, " +
+        slice + "\nr = Relu(s)\nreturn r\n");
+    EXPECT_TRUE(planned.ok()) << slice;
+    return planned.ok() ? planned->lowered.tasks.size() : 0;
+  };
+  EXPECT_EQ(tasks("begin = b, end = e, axes = o, strides = o)"), 2U) << "the negation and what reads the block";
+  EXPECT_EQ(tasks("begin = n, end = f, axes = o, strides = o)"), 2U) << "the last row";
+  EXPECT_EQ(tasks("begin = o, end = t, axes = t, strides = o)"), 3U) << "the last column";
+}
+
+// The matrices of a batch times one matrix are rows of one product; those times one each are a batch of products.
+TEST_F(CompilerMemory, ABatchTimesOneMatrixIsOneProduct) {
+  const auto rank = [&](const std::string& weight) {
+    auto planned = PlanOf("graph g\nx = Data() : float32 [6, 4, 8]\nw = Data() : float32 " + weight +
+                          "\ny = BatchMatMulV2(x, w)\nreturn y\n");
+    EXPECT_TRUE(planned.ok()) << weight;
+    if (!planned.ok()) return 0;
+    EXPECT_EQ(planned->lowered.tasks.size(), 1U) << weight;
+    const ops::Launch& launch = *planned->lowered.tasks[0].launch;
+    EXPECT_EQ(kernels::ElementCount(launch.refs[0]), 6 * 4 * 5) << weight;
+    return static_cast<int>(launch.refs[0].rank);
+  };
+  EXPECT_EQ(rank("[8, 5]"), 2);
+  EXPECT_EQ(rank("[1, 8, 5]"), 2);
+  EXPECT_EQ(rank("[6, 8, 5]"), 3);
 }
 
 TEST_F(CompilerMemory, StatisticsOfRowsWithoutElements) {

@@ -3,8 +3,11 @@
 // The scheduler alone: who runs what, when, how often, and on which thread.
 #include "device/scheduler.h"
 #include "device/spinning.h"
+#include "device/split.h"
+#include "device/work_cost.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -423,6 +427,164 @@ TEST(Scheduler, ParallelForOfManyCallersAtOnce) {
   EXPECT_EQ(sum, int64_t{1000} * rounds * kCallers);
 }
 
+// Two parts that wait for each other: without the thread that waits for the runnable, the loop would not end, because
+// the other worker is not there. What belongs to another runnable is left alone.
+TEST(Scheduler, WhoWaitsTakesPartsOfALoop) {
+  Scheduler scheduler(2);
+  std::latch busy(1);
+  std::latch end(1);
+  Piece blocker([&](RunContext&) {
+    busy.count_down();
+    end.wait();
+    return kIdle;
+  });
+  scheduler.Wake(blocker);
+  busy.wait();
+  std::latch begun(1);
+  struct Meeting {
+    std::latch both{2};
+    std::latch& begun;
+  } meeting{.begun = begun};
+  std::atomic<bool> is_done{false};
+  const auto run = [&](RunContext& context) {
+    context.scheduler().ParallelFor(
+        2, 1,
+        [](void* arg, int64_t begin, int64_t) {
+          auto& met = *static_cast<Meeting*>(arg);
+          if (begin == 0) met.begun.count_down();
+          met.both.arrive_and_wait();
+        },
+        &meeting);
+    is_done = true;
+    return kIdle;
+  };
+  Piece looper(run);
+  scheduler.Wake(looper);
+  begun.wait();
+  EXPECT_FALSE(scheduler.TryRunPartOf(blocker));
+  EXPECT_TRUE(scheduler.has_parts());
+  EXPECT_TRUE(scheduler.TryRunPartOf(looper));
+  WaitUntil([&] { return is_done.load(); });
+  EXPECT_FALSE(scheduler.TryRunPartOf(looper));
+  end.count_down();
+  scheduler.Retire(looper);
+  scheduler.Retire(blocker);
+}
+
+// What the thread with most to do computes, in units, when parts of a size are dealt out in turn.
+int64_t MostOfAThread(int64_t units, int64_t part, int64_t threads) {
+  const int64_t parts = (units + part - 1) / part;
+  return std::min(units, (parts + threads - 1) / threads * part);
+}
+
+TEST(Split, PartsAreWorthAThreadAndEven) {
+  for (const int64_t threads : {2, 4, 16}) {
+    for (const int64_t grain : {1, 3, 7, 32}) {
+      for (int64_t units = 1; units <= 40 * threads; ++units) {
+        const int64_t part = EvenGrain(units, grain, threads);
+        const int64_t parts = (units + part - 1) / part;
+        ASSERT_GE(part, std::min(grain, units)) << units << " units, grain " << grain << ", threads " << threads;
+        const int64_t worth = units / grain;
+        if (worth < 2) {
+          ASSERT_EQ(parts, 1) << "what is not worth two threads is not split";
+          continue;
+        }
+        // Within a unit for each turn, nobody has more to do than in the best split of parts that are worth a thread.
+        const int64_t turns = std::clamp<int64_t>(worth / threads, 1, kMostTurns);
+        const int64_t best = (units + std::min(worth, threads) - 1) / std::min(worth, threads);
+        ASSERT_LE(MostOfAThread(units, part, threads), best + turns)
+            << units << " units, grain " << grain << ", threads " << threads;
+        if (units % grain == 0) {
+          ASSERT_LE(MostOfAThread(units, part, threads), MostOfAThread(units, grain, threads) + turns);
+        }
+      }
+    }
+  }
+  // Three parts for two threads, seventeen for sixteen: in equal parts for all instead.
+  EXPECT_EQ(EvenGrain(300, 100, 2), 150);
+  EXPECT_EQ(EvenGrain(1700, 100, 16), 107);
+  EXPECT_EQ(EvenGrain(300, 100, 1), 300);
+  EXPECT_EQ(EvenGrain(0, 100, 4), 1);
+  // Not more turns than it takes.
+  EXPECT_EQ(EvenGrain(1'000'000, 1, 2), 1'000'000 / (2 * kMostTurns));
+}
+
+// When a loop ends, in picoseconds: threads come one after another, each a hand-off after the one before, take what is
+// next, and hand over once more when they are done.
+int64_t EndOfLoop(int64_t units, int64_t part, int64_t threads, int64_t unit_ps, int64_t handoff_ps) {
+  std::vector<int64_t> free_at(static_cast<size_t>(threads));
+  for (int64_t i = 0; i < threads; ++i) free_at[static_cast<size_t>(i)] = i * handoff_ps;
+  for (int64_t begin = 0; begin < units; begin += part) {
+    *std::min_element(free_at.begin(), free_at.end()) += std::min(part, units - begin) * unit_ps;
+  }
+  return *std::max_element(free_at.begin(), free_at.end()) + (part < units ? handoff_ps : 0);
+}
+
+TEST(WorkCost, NothingIsSplitThatWouldTakeLongerAndWhatIsLargeIs) {
+  const Work items[] = {{.elements = 1},           {.elements = 700},   {.multiply_adds = 1},
+                        {.multiply_adds = 40'000}, {.bytes = 64 << 10}, {.multiply_adds = 900'000}};
+  for (const char* text : {"handoff=20", "default", "handoff=600", "handoff=2400", "element=500,byte=3"}) {
+    Costs costs;
+    ASSERT_TRUE(ParseCosts(text, costs)) << text;
+    const int64_t handoff_ps = 1000 * costs.handoff_ns;
+    for (const int64_t threads : {2, 4, 16}) {
+      for (const Work& item : items) {
+        const int64_t unit_ps = PicosecondsOf(item, costs);
+        const int64_t grain = GrainOf(item, costs);
+        for (int64_t units = 1; units < 400 * threads * grain; units += 1 + units / 7) {
+          const int64_t part = EvenGrain(units, grain, threads);
+          const int64_t serial = units * unit_ps;
+          // Those who find nothing left when they come do not count.
+          const int64_t joining = std::min(threads, (units + part - 1) / part);
+          const int64_t end = EndOfLoop(units, part, joining, unit_ps, handoff_ps);
+          ASSERT_LE(end, serial) << text << ", " << threads << " threads, " << units << " units of " << unit_ps;
+          if (units >= 64 * threads && serial > 30 * threads * 1000 * costs.thread_ns) {
+            ASSERT_LE(end, serial / threads + serial / threads / 3)
+                << text << ", " << threads << " threads, " << units << " units of " << unit_ps;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(WorkCost, AddsElementsToWhatTakesLonger) {
+  Costs costs{.element_ps = 100, .multiply_add_ps = 10, .byte_ps = 20, .thread_ns = 3};
+  EXPECT_EQ(PicosecondsOf({.elements = 2}, costs), 200);
+  EXPECT_EQ(PicosecondsOf({.multiply_adds = 50, .bytes = 20}, costs), 500);
+  EXPECT_EQ(PicosecondsOf({.elements = 1, .multiply_adds = 50, .bytes = 30}, costs), 700);
+  EXPECT_EQ(GrainOf({.elements = 7}, costs), 4);
+  EXPECT_EQ(GrainOf({.elements = 31}, costs), 1);
+  EXPECT_EQ(GrainOf({}, costs), 3000) << "nothing to do";
+  EXPECT_EQ(GrainOf({.elements = INT64_MAX, .multiply_adds = INT64_MAX}, costs), 1);
+}
+
+TEST(WorkCost, IsReadFromAList) {
+  Costs costs;
+  EXPECT_TRUE(ParseCosts("default", costs));
+  EXPECT_EQ(costs, Costs());
+  EXPECT_TRUE(ParseCosts("handoff=300,byte=3", costs));
+  EXPECT_EQ(costs, (Costs{.byte_ps = 3, .handoff_ns = 300, .thread_ns = 4'000}));
+  EXPECT_TRUE(ParseCosts("thread=7,handoff=300,wake=9,element=2,multiply_add=1", costs));
+  EXPECT_EQ(costs, (Costs{.element_ps = 2, .multiply_add_ps = 1, .handoff_ns = 300, .thread_ns = 7, .wake_ns = 9}));
+  const Costs before = costs;
+  for (const char* text : {"", "fast", "byte", "byte=", "byte=0", "byte=-1", "byte=1.5", "byte=2,", ",byte=2",
+                           "bytes=2", "byte=99999999999", "default,byte=2"}) {
+    EXPECT_FALSE(ParseCosts(text, costs)) << text;
+    EXPECT_EQ(costs, before) << text;
+  }
+}
+
+TEST(WorkCost, FollowsSlowHandoffsInPowersOfTwo) {
+  const auto found = [](int64_t measured) { return WithHandoff(Costs(), measured); };
+  EXPECT_EQ(found(0), Costs()) << "nothing was measured";
+  EXPECT_EQ(found(40), Costs());
+  EXPECT_EQ(found(225), Costs()) << "noise";
+  EXPECT_EQ(found(226), (Costs{.handoff_ns = 300, .thread_ns = 4'000}));
+  EXPECT_EQ(found(700), (Costs{.handoff_ns = 600, .thread_ns = 8'000}));
+  EXPECT_EQ(found(1'000'000'000), (Costs{.handoff_ns = 4'800, .thread_ns = 64'000})) << "a core that was busy";
+}
+
 // ---- Worker threads ----
 
 // Foreign code may block every worker and wait for work that is queued behind it.
@@ -448,6 +610,51 @@ TEST(Scheduler, BlockedWorkersGetHelp) {
   WaitUntil([&] { return finished == kBlocked; });
   for (const auto& piece : pieces) scheduler.Retire(*piece);
   scheduler.Retire(opener);
+}
+
+// An additional worker is there as long as the others are stuck. Then it leaves, however much there is to do in the
+// meantime: each wake-up makes one of those who sleep look.
+TEST(Scheduler, AdditionalWorkersLeaveOnceOthersAreFree) {
+  Scheduler scheduler(1);
+  std::latch gate(1);
+  std::latch freed(1);
+  Piece stuck([&](RunContext&) {
+    gate.wait();
+    freed.count_down();
+    return kIdle;
+  });
+  std::mutex mutex;
+  std::set<pid_t> threads;  // that have run pieces
+  std::atomic<int> runs{0};
+  Piece piece([&](RunContext&) {
+    std::lock_guard lock(mutex);
+    threads.insert(gettid());
+    ++runs;
+    return kIdle;
+  });
+  scheduler.Wake(stuck);
+  scheduler.Wake(piece);
+  WaitUntil([&] { return runs == 1; });
+  pid_t additional = 0;
+  {
+    std::lock_guard lock(mutex);
+    ASSERT_EQ(threads.size(), 1U);
+    additional = *threads.begin();
+  }
+  gate.count_down();
+  freed.wait();
+  const auto is_there = [&] { return access(("/proc/self/task/" + std::to_string(additional)).c_str(), F_OK) == 0; };
+  // Never idle for as long as would send it away by itself.
+  const auto end = Clock::now() + 60s;
+  for (int i = 2; is_there(); ++i) {
+    ASSERT_LT(Clock::now(), end) << "the additional worker stays";
+    scheduler.Wake(piece);
+    WaitUntil([&] { return runs >= i; });
+    std::this_thread::sleep_for(10ms);
+  }
+  scheduler.Wake(piece);
+  scheduler.Retire(stuck);
+  scheduler.Retire(piece);
 }
 
 TEST(Scheduler, ManyRunnables) {

@@ -144,7 +144,7 @@ class StreamQueue : public ::testing::Test {
     std::memcpy(payload.data(), &header, sizeof header);
     for (uint32_t i = 0; i < tail; ++i) payload[sizeof(Header) + i] = ByteAt(number, i);
     return runtime::Submit(stream != nullptr ? *stream : *stream_,
-                           {&type, payload.data(), static_cast<uint32_t>(payload.size())});
+                           {&type, payload.data(), static_cast<uint32_t>(payload.size()), is_short_});
   }
   void Open() {
     ledger_.waiters.SetAndWake([&] { ledger_.open = true; });
@@ -163,7 +163,57 @@ class StreamQueue : public ::testing::Test {
   Ledger ledger_;
   Context* context_ = nullptr;
   Stream* stream_ = nullptr;
+  bool is_short_ = false;  // of the tasks that Submit makes
 };
+
+// Only the calling thread can have run them by then: nobody has told a worker.
+TEST_F(StreamQueue, ShortTasksOfAnIdleStreamRunOnTheCallingThread) {
+  is_short_ = true;
+  for (uint32_t i = 0; i < 3000; ++i) {
+    ASSERT_TRUE(Submit(kBytes, i, i % 100).ok());
+    ASSERT_TRUE(stream_->IsIdle()) << i;
+  }
+  ExpectRanInOrder(3000);
+  ExpectDestroyedOnce(3000);
+  EXPECT_EQ(ledger_.corrupt, 0);
+}
+
+TEST_F(StreamQueue, ShortTasksKeepTheOrderAmongOthers) {
+  const auto count = static_cast<uint32_t>(Loops(20'000, 3'000));
+  std::mt19937 random(5);
+  for (uint32_t i = 0; i < count; ++i) {
+    is_short_ = random() % 4 != 0;
+    ASSERT_TRUE(Submit(kBytes, i, random() % 100).ok());
+    if (random() % 64 != 0) continue;
+    ASSERT_TRUE(stream_->Synchronize(std::nullopt).ok());
+  }
+  EXPECT_TRUE(stream_->Synchronize(std::nullopt).ok());
+  ExpectRanInOrder(count);
+  ExpectDestroyedOnce(count);
+}
+
+TEST_F(StreamQueue, ShortTasksWaitBehindParkedOnes) {
+  is_short_ = true;
+  ASSERT_TRUE(Submit(kParking, 0).ok());
+  for (uint32_t i = 1; i < 10; ++i) ASSERT_TRUE(Submit(kBytes, i).ok());
+  EXPECT_FALSE(stream_->IsIdle());
+  {
+    std::lock_guard lock(ledger_.mutex);
+    EXPECT_TRUE(ledger_.order.empty());
+  }
+  Open();
+  EXPECT_TRUE(stream_->Synchronize(std::nullopt).ok());
+  ExpectDestroyedOnce(10);
+}
+
+TEST_F(StreamQueue, FailureOfAShortTaskIsReportedByTheSynchronisation) {
+  is_short_ = true;
+  EXPECT_TRUE(Submit(kFailing, 0, 507035).ok());
+  EXPECT_TRUE(Submit(kBytes, 1).ok());
+  EXPECT_EQ(stream_->Synchronize(std::nullopt).code(), 507035);
+  EXPECT_TRUE(stream_->Synchronize(std::nullopt).ok());
+  ExpectDestroyedOnce(2);
+}
 
 TEST_F(StreamQueue, RunsInOrderAndDestroysEachOnce) {
   for (uint32_t i = 0; i < 3000; ++i) ASSERT_TRUE(Submit(kBytes, i, i % 100).ok());

@@ -2,6 +2,7 @@
 #include "distributed/communicator.h"
 
 #include <c10/util/Exception.h>
+#include <reprise/stream.h>
 
 #include <utility>
 
@@ -117,16 +118,37 @@ void Communicator::RaiseError() const {
   const HcclResult code = error();
   if (code == HCCL_SUCCESS) [[likely]]
     return;
-  const DeviceScope scope(device());
-  constexpr int kMostMilliseconds = 2000;  // what failed has left its stream
-  int of_stream;
-  {
-    const ReleaseGil no_gil;
-    of_stream = aclrtSynchronizeStreamWithTimeout(stream_.handle(), kMostMilliseconds);
-  }
-  Check(of_stream, "aclrtSynchronizeStream");
+  Check(TakeStreamError(), "aclrtSynchronizeStream");
+  RaiseCode(code);
+}
+
+void Communicator::RaiseCode(HcclResult code) const {
   TORCH_CHECK(false, "an operator of the HCCL communicator ", name_, " has failed: ", HcclGetErrorString(code),
               "; destroy the process group and make a new one");
+}
+
+std::exception_ptr Communicator::Failure() const {
+  const HcclResult code = error();
+  if (code == HCCL_SUCCESS) return nullptr;
+  try {
+    Guarded([this] {
+      if (const auto pending = reprise::PendingError(stream_.handle())) throw reprise::Exception(*pending);
+    });
+    RaiseCode(code);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+bool Communicator::HasStreamError() const {
+  return Guarded([this] { return reprise::PendingError(stream_.handle()).has_value(); });
+}
+
+int Communicator::TakeStreamError() const {
+  constexpr int kMostMilliseconds = 2000;
+  const DeviceScope scope(device());
+  const ReleaseGil no_gil;
+  return aclrtSynchronizeStreamWithTimeout(stream_.handle(), kMostMilliseconds);
 }
 
 void Communicator::Resume() {

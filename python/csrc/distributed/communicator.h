@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -65,8 +66,15 @@ class Communicator {
 
   /// What an operator has left behind: 0, or a HcclResult.
   HcclResult error() const noexcept { return handle_->error(); }
-  /// Throws what the failed operator says when there is an error.
+  /// Throws what the failed operator says when there is an error; the next synchronisation says it no more.
   void RaiseError() const;
+  /// What RaiseError would throw; the next synchronisation says it all the same.
+  std::exception_ptr Failure() const;
+  /// Whether its stream holds an error that nobody was told of yet.
+  bool HasStreamError() const;
+  /// The number of that error, which counts as told; 0: none. Waits a moment for the failed operator to leave the
+  /// stream.
+  int TakeStreamError() const;
 
   /// Ends operators that wait, and refuses new ones: those of other ranks fail.
   void Abort() noexcept { handle_->Suspend(); }
@@ -78,6 +86,8 @@ class Communicator {
   void Destroy() noexcept { handle_->Destroy(); }
 
  private:
+  [[noreturn]] void RaiseCode(HcclResult code) const;
+
   NPUStream stream_;
   uint32_t rank_;
   uint32_t size_;

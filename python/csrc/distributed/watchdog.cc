@@ -56,6 +56,7 @@ void Watchdog::Clear() {
   const std::lock_guard lock(mutex_);
   pending_.clear();
   failed_at_ = {};
+  has_marked_failed_ = false;
 }
 
 void Watchdog::SetPaused(bool is_paused) {
@@ -182,33 +183,31 @@ bool Watchdog::HandleTimeout(const std::vector<std::shared_ptr<Operation>>& late
 }
 
 bool Watchdog::HandleFailure(const std::shared_ptr<Operation>& failed) {
+  // An operator that fails tells its communicator first, and its stream a moment later. The program is told by a wait,
+  // or by the synchronisation that takes the error of the stream, so nothing may take it here.
+  const bool is_in_stream = failed->communicator()->HasStreamError();
   steady_clock::time_point since;
+  bool is_marked;
+  std::vector<std::shared_ptr<Operation>> all;
   {
     const std::lock_guard lock(mutex_);
+    const bool is_first = failed_at_ == steady_clock::time_point{};
+    if (is_first) failed_at_ = steady_clock::now();
+    if (is_first && !is_in_stream) return true;  // not yet, or no more: the next look tells
     since = failed_at_;
-    if (since == steady_clock::time_point{}) failed_at_ = steady_clock::now();
+    is_marked = std::exchange(has_marked_failed_, true);
+    all.assign(pending_.begin(), pending_.end());
   }
-  if (since == steady_clock::time_point{}) {
-    std::exception_ptr error;
-    try {
-      failed->communicator()->RaiseError();
-    } catch (...) {
-      error = std::current_exception();
-    }
-    std::vector<std::shared_ptr<Operation>> all;
-    {
-      const std::lock_guard lock(mutex_);
-      all.assign(pending_.begin(), pending_.end());
-    }
+  if (!is_marked) {
+    const std::exception_ptr error = failed->communicator()->Failure();
     for (const auto& operation : all) {
       if (operation->communicator() == failed->communicator()) operation->MarkFailed(error);
     }
     Say(c10::str("an operator of group ", rules_.group, " has failed: ", failed->Describe(),
                  "; the next wait or synchronisation raises what happened"));
     if (failed->communicator()->error() == HCCL_E_TIMEOUT) ReportTimeout();
-    return true;
   }
-  if (failed->was_told()) {
+  if (failed->was_told() || !is_in_stream) {
     Clear();
     return true;
   }

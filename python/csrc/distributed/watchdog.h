@@ -65,6 +65,7 @@ class Watchdog {
   bool stops_ = false;
   bool is_paused_ = false;
   std::chrono::steady_clock::time_point failed_at_{};  // the first failure since Clear
+  bool has_marked_failed_ = false;                     // what failed with it
 };
 
 }  // namespace torch_npu

@@ -69,6 +69,8 @@ bool Operation::IsDone() const noexcept {
   try {
     const DeviceScope scope(communicator_->device());
     if (!end_.query()) return false;
+    // What fails comes to its end, too; the communicator knows it before.
+    if (communicator_->error() != HCCL_SUCCESS) return false;
   } catch (...) {  // of a stream that has failed
     return false;
   }
@@ -89,19 +91,30 @@ std::string Operation::Describe() const {
 }
 
 std::exception_ptr Operation::error() const {
-  const std::lock_guard lock(mutex_);
-  return error_;
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_) return error_;
+  }
+  return has_failed() ? communicator_->Failure() : nullptr;
+}
+
+bool Operation::has_failed() const noexcept {
+  return !is_captured() && is_submitted() && !is_done_.load(std::memory_order_acquire) &&
+         communicator_->error() != HCCL_SUCCESS;
 }
 
 void Operation::RaiseError() {
-  if (const std::exception_ptr known = error()) {
-    was_told_.store(true);
-    std::rethrow_exception(known);
+  std::exception_ptr known;
+  {
+    const std::lock_guard lock(mutex_);
+    known = error_;
   }
-  if (!is_captured() && communicator_->error() != HCCL_SUCCESS) {
-    was_told_.store(true);
-    communicator_->RaiseError();
-  }
+  const bool is_lost = !is_captured() && communicator_->error() != HCCL_SUCCESS;
+  if (!known && !is_lost) return;
+  was_told_.store(true);
+  if (!known) return communicator_->RaiseError();
+  if (is_lost) (void)communicator_->TakeStreamError();  // which says the same
+  std::rethrow_exception(known);
 }
 
 // ---- HcclWork ----

@@ -62,6 +62,7 @@ class Operation {
   /// WorkHCCL(SeqNum=…, OpType=…, …)
   std::string Describe() const;
 
+  /// What happened to it, or to its communicator before it was done; null: nothing.
   std::exception_ptr error() const;
   /// Throws what happened to it, or to its communicator.
   void RaiseError();
@@ -69,6 +70,8 @@ class Operation {
   bool was_told() const noexcept { return was_told_.load(); }
 
  private:
+  bool has_failed() const noexcept;
+
   const std::shared_ptr<Communicator> communicator_;
   const OperationInfo info_;
   const std::chrono::steady_clock::time_point called_ = std::chrono::steady_clock::now();

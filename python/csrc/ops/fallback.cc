@@ -15,8 +15,10 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/library.h>
 
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -29,6 +31,7 @@
 #include "ops/kernel_scope.h"
 #include "ops/launch.h"
 #include "ops/meta_pass.h"
+#include "ops/native.h"
 #include "ops/op_traits.h"
 #include "ops/tensors.h"
 #include "ops/values.h"
@@ -67,7 +70,8 @@ class Call {
   Stack OnCpu(Aliases& aliases, bool keeps, size_t more = 0) const;
   at::Tensor OnHost(const at::Tensor& tensor, bool keeps) const;
   Results RunView();
-  Results RunAsync();
+  Results RunPutTogether();
+  Results RunAsync(const Announcement& announced);
   bool RunNative(c10::ArrayRef<at::Tensor> made, std::string* why) const;
   bool AllAreContiguous(c10::ArrayRef<at::Tensor> made) const;
   Results RunSynchronous();
@@ -264,13 +268,27 @@ bool Call::AllAreContiguous(c10::ArrayRef<at::Tensor> made) const {
   return all;
 }
 
-Call::Results Call::RunAsync() {
+// The first time as torch puts it together: it finds sizes, makes the result and calls the form with out=. That is
+// where mistakes are found. What comes of it is remembered, and further calls of this kind go straight to the device;
+// but in captures, where all calls look the same to those who read a dump.
+Call::Results Call::RunPutTogether() {
+  const bool may_know = traits_.putting == Putting::kOnce;
+  const MetaKey key(traits_, arguments_);
+  if (may_know && !CurrentStream(device_.index()).is_capturing()) {
+    if (const std::shared_ptr<const Announcement> known = FindAnnounced(key)) return RunAsync(*known);
+  }
+  Stack stack(arguments_.begin(), arguments_.end());
+  op_.redispatchBoxed(kPutTogether, &stack);
+  if (may_know) KeepAnnounced(key, traits_, arguments_, stack);
+  return {std::make_move_iterator(stack.begin()), std::make_move_iterator(stack.end())};
+}
+
+Call::Results Call::RunAsync(const Announcement& announced) {
   reprise::Generator* const generator = Source();
-  const std::shared_ptr<const Announcement> announced = Announce(traits_, arguments_);
   Results results;
   c10::SmallVector<at::Tensor, 4> made;  // in the order of the kernel's results
   bool all_are_new = traits_.makes_tensors;
-  for (const AnnouncedReturn& value : announced->returns) {
+  for (const AnnouncedReturn& value : announced.returns) {
     if (value.argument >= 0) {
       results.push_back(arguments_[static_cast<size_t>(value.argument)]);
       made.emplace_back();
@@ -288,15 +306,21 @@ Call::Results Call::RunAsync() {
       results.emplace_back(made.back());
     }
   }
-  if (announced->is_empty) return results;
+  if (announced.is_empty) return results;
   std::string why;
   std::string* const wants_reason = reprise::DispatchIsVerbose() ? &why : nullptr;
   if (traits_.native != nullptr && RunNative(made, wants_reason)) return results;
+  if (traits_.direct != nullptr) {
+    if (std::unique_ptr<reprise::Operation> operation = traits_.direct(traits_.name, arguments_, made)) {
+      Launch(std::move(operation));
+      return results;
+    }
+  }
   if (wants_reason != nullptr && traits_.native == nullptr) why = "the device has no kernel for this operator";
   reprise::NoteSlowOperator(false, traits_.name.c_str(), why.c_str());
-  if (!announced->types_are_known.load(std::memory_order_relaxed)) {
+  if (!announced.types_are_known.load(std::memory_order_relaxed)) {
     CheckKernelTypes(traits_, arguments_);
-    announced->types_are_known.store(true, std::memory_order_relaxed);
+    announced.types_are_known.store(true, std::memory_order_relaxed);
   }
 
   // Out forms that no TensorIterator is behind write memory in an order of their own.
@@ -403,10 +427,11 @@ Call::Results Call::RunSynchronous() {
 
 Call::Results Call::Run() {
   if (traits_.kind == OpKind::kView) return RunView();
+  if (traits_.putting != Putting::kNever) return RunPutTogether();
   if (MustWait()) return RunSynchronous();
   TORCH_CHECK_NOT_IMPLEMENTED(traits_.has_cpu || traits_.native != nullptr, traits_.name,
                               " has no kernel for npu, and none for the CPU that could be run in its place");
-  return RunAsync();
+  return RunAsync(*Announce(traits_, arguments_));
 }
 
 // Tensors that are not dense cannot be made; what remains is to say so.
@@ -492,6 +517,25 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
                                  "smooth_l1_loss_backward",
                                  "replication_pad2d"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&Fallback>());
+  }
+}
+
+std::string InPlace(std::string name) {
+  const size_t dot = name.find('.');
+  return name.insert(dot == std::string::npos ? name.size() : dot, 1, '_');
+}
+
+// What torch would put together from others at each call, and the device computes at once.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const std::string& name : NativeOperators()) {
+    for (const std::string& form : {name, InPlace(name)}) {
+      const size_t dot = form.find('.');
+      const auto op = c10::Dispatcher::singleton().findSchema(
+          {"aten::" + form.substr(0, dot), dot == std::string::npos ? "" : form.substr(dot + 1)});
+      if (op.has_value() && IsPutTogether(*op)) {
+        m.impl(form.c_str(), torch::CppFunction::makeFromBoxedFunction<&Fallback>());
+      }
+    }
   }
 }
 

@@ -412,6 +412,34 @@ std::shared_ptr<const Announcement> Announce(const OpTraits& traits, c10::ArrayR
   return answer;
 }
 
+std::shared_ptr<const Announcement> FindAnnounced(const MetaKey& key) {
+  return key.is_complete() ? TheCache().Find(key) : nullptr;
+}
+
+void KeepAnnounced(const MetaKey& key, const OpTraits& traits, c10::ArrayRef<IValue> arguments,
+                   c10::ArrayRef<IValue> results) {
+  if (!key.is_complete()) return;
+  auto answer = std::make_shared<Announcement>();
+  for (size_t i = 0; i < traits.returns_argument.size(); ++i) {
+    AnnouncedReturn& value = answer->returns.emplace_back();
+    value.argument = traits.returns_argument[i];
+    if (value.argument >= 0) continue;
+    if (i >= results.size() || !results[i].isTensor()) return;
+    const at::Tensor& made = results[i].toTensor();
+    if (!made.defined() || !IsOnDevice(made) || made.storage_offset() != 0 || !made.is_non_overlapping_and_dense() ||
+        made.is_conj() || made.is_neg() || SourceOf(arguments, made.storage().unsafeGetStorageImpl()) >= 0) {
+      return;
+    }
+    AnnouncedTensor& tensor = value.tensors.emplace_back();
+    tensor.kind = AnnouncedTensor::Kind::kNew;
+    tensor.dtype = made.scalar_type();
+    tensor.sizes.assign(made.sizes().begin(), made.sizes().end());
+    tensor.strides.assign(made.strides().begin(), made.strides().end());
+  }
+  answer->is_empty = WritesNothing(traits, arguments, *answer);
+  TheCache().Keep(key, std::move(answer));
+}
+
 MetaCounts CountsOfMetaPass() { return TheCache().counts(); }
 
 }  // namespace torch_npu

@@ -62,6 +62,12 @@ struct Announcement {
 /// Throws what is wrong with the arguments. Gives out= arguments their sizes.
 std::shared_ptr<const Announcement> Announce(const OpTraits& traits, c10::ArrayRef<c10::IValue> arguments);
 
+/// What KeepAnnounced was told of such a call; null: nothing.
+std::shared_ptr<const Announcement> FindAnnounced(const MetaKey& key);
+/// Remembers what a call returned: tensors of its own, or arguments. Passes over results that are neither.
+void KeepAnnounced(const MetaKey& key, const OpTraits& traits, c10::ArrayRef<c10::IValue> arguments,
+                   c10::ArrayRef<c10::IValue> results);
+
 /// Answers so far that were remembered, and that were not: for measurements.
 struct MetaCounts {
   uint64_t hits, misses;

@@ -55,12 +55,12 @@ at::Tensor DivideRounded(const at::Tensor& self, const at::Tensor& other, std::o
   return rounding.has_value() ? Meet(self, other, divide) : Meet<To::kFloating>(self, other, divide);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+// What torch puts together, for operators that a kernel of the device computes (op_traits.h).
+TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("add.Tensor", &WithAlpha<&composite::add>);
   m.impl("sub.Tensor", &Subtract);
   m.impl("mul.Tensor", &Binary<&composite::mul>);
   m.impl("div.Tensor", &Binary<&composite::div, To::kFloating>);
-  m.impl("div.Tensor_mode", &DivideRounded);
   m.impl("remainder.Tensor", &Binary<&composite::remainder>);
   m.impl("fmod.Tensor", &Binary<&composite::fmod>);
   m.impl("pow.Tensor_Tensor", &Binary<&composite::pow>);
@@ -72,18 +72,22 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("ge.Tensor", &Binary<&composite::ge>);
   m.impl("maximum", &Binary<&composite::maximum>);
   m.impl("minimum", &Binary<&composite::minimum>);
+  m.impl("bitwise_and.Tensor", &Binary<&composite::bitwise_and>);
+  m.impl("bitwise_or.Tensor", &Binary<&composite::bitwise_or>);
+  m.impl("bitwise_xor.Tensor", &Binary<&composite::bitwise_xor>);
+  m.impl("atan2", &Binary<&composite::atan2, To::kFloating>);
+  m.impl("logaddexp", &Binary<&composite::logaddexp, To::kFloating>);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("div.Tensor_mode", &DivideRounded);
   m.impl("fmax", &Binary<&composite::fmax>);
   m.impl("fmin", &Binary<&composite::fmin>);
   m.impl("hypot", &Binary<&composite::hypot>);
   m.impl("gcd", &Binary<&composite::gcd>);
   m.impl("lcm", &Binary<&composite::lcm>);
-  m.impl("bitwise_and.Tensor", &Binary<&composite::bitwise_and>);
-  m.impl("bitwise_or.Tensor", &Binary<&composite::bitwise_or>);
-  m.impl("bitwise_xor.Tensor", &Binary<&composite::bitwise_xor>);
-  m.impl("atan2", &Binary<&composite::atan2, To::kFloating>);
   m.impl("copysign.Tensor", &Binary<&composite::copysign, To::kFloating>);
   m.impl("xlogy.Tensor", &Binary<&composite::xlogy, To::kFloating>);
-  m.impl("logaddexp", &Binary<&composite::logaddexp, To::kFloating>);
   m.impl("logaddexp2", &Binary<&composite::logaddexp2, To::kFloating>);
 }
 

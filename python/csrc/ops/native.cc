@@ -572,6 +572,12 @@ const Row* FindRow(std::string_view name) { return FindRow(kRows, name); }
 
 }  // namespace
 
+std::vector<std::string> NativeOperators() {
+  std::vector<std::string> names;
+  for (const Row& row : kRows) names.emplace_back(row.torch);
+  return names;
+}
+
 std::vector<std::pair<std::string, std::string>> DeclaredOperators() {
   std::vector<std::pair<std::string, std::string>> operators;
   for (const Row& row : kDeclaredRows) operators.emplace_back(row.torch, row.function);

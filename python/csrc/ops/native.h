@@ -60,6 +60,8 @@ class NativeCall {
   std::forward_list<std::pair<std::vector<Value>, std::vector<reprise::OperatorArgument::ScalarValue>>> numbers_;
 };
 
+/// Names of torch's operators that have a row, "add.Tensor".
+std::vector<std::string> NativeOperators();
 /// Operators that torch_npu defines and the device computes, with the C name of what computes each.
 std::vector<std::pair<std::string, std::string>> DeclaredOperators();
 /// The row of such an operator. Null when the device does not have what it names. Lives for ever.

@@ -145,6 +145,19 @@ std::vector<LikeArgument> LikeOf(const std::string& name) {
   return {};
 }
 
+// add.out of add.Tensor and add_.Tensor: what torch calls in their place.
+std::optional<c10::OperatorHandle> OutOf(const c10::OperatorHandle& op) {
+  std::string name = op.schema().name();
+  std::optional<c10::OperatorHandle> functional = op;
+  if (name.ends_with('_')) {
+    name.pop_back();
+    functional = c10::Dispatcher::singleton().findSchema({name, op.schema().overload_name()});
+  }
+  if (!functional.has_value()) return std::nullopt;
+  return FindOverload(name,
+                      [&](const c10::OperatorHandle& other) { return IsOutOf(other.schema(), functional->schema()); });
+}
+
 OpTraits MakeTraits(const c10::OperatorHandle& op) {
   OpTraits traits(op);
   const c10::FunctionSchema& schema = op.schema();
@@ -210,7 +223,14 @@ OpTraits MakeTraits(const c10::OperatorHandle& op) {
   traits.is_in_place = traits.kind == OpKind::kAsync && !traits.is_written.empty() && traits.is_written[0] &&
                        RefusesOverlaps(schema.name());
   if (traits.kind == OpKind::kAsync && !traits.draws) {
-    traits.native = declared != nullptr ? declared : FindNative(schema);
+    // The form with out= of mean.dim is called mean.out, as if it were that of mean.
+    traits.native = declared != nullptr ? declared : FindNative(functional.value_or(op).schema());
+    traits.direct = FindDirectKernel(traits.name);
+  }
+  if (traits.native != nullptr && IsPutTogether(op)) {
+    const auto out = OutOf(op);
+    traits.putting = out.has_value() ? Putting::kOnce : Putting::kAlways;
+    if (out.has_value()) traits.name = toString(out->operator_name());
   }
   traits.name_alone = std::make_shared<reprise::OperationInfo>(reprise::OperationInfo{traits.name, {}});
   return traits;
@@ -235,6 +255,18 @@ const OpTraits& SlowTraitsOf(const c10::OperatorHandle& op) {
 }
 
 }  // namespace
+
+bool IsPutTogether(const c10::OperatorHandle& op) {
+  // These run by what the Meta kernels say; see fallback.cc.
+  static constexpr std::array<std::string_view, 4> kOthers = {"aten::pow.Scalar", "aten::clamp.Tensor",
+                                                              "aten::clamp_.Tensor", "aten::replication_pad2d"};
+  const std::string name = toString(op.operator_name());
+  for (const std::string_view each : kOthers) {
+    if (name == each) return false;
+  }
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
+         op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && op.hasKernelForDispatchKey(c10::DispatchKey::Meta);
+}
 
 const OpTraits& TraitsOf(const c10::OperatorHandle& op) {
   thread_local std::array<Remembered, kRemembered> t_remembered;

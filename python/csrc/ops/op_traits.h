@@ -8,6 +8,7 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DispatchKeySet.h>
 #include <c10/core/ScalarType.h>
 
 #include <memory>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "ops/checks.h"
+#include "ops/direct_kernel.h"
 #include "ops/native.h"
 
 namespace torch_npu {
@@ -28,10 +30,15 @@ struct LikeArgument {
 
 enum class OpKind { kView, kAsync, kSynchronous };
 
+/// When torch puts an operator together of others: the first time that it is called in some way, where it has a form
+/// with out= that the same kernels of the device compute.
+enum class Putting { kNever, kOnce, kAlways };
+
 struct OpTraits {
   c10::OperatorHandle op;
   std::string name;
   OpKind kind = OpKind::kAsync;
+  Putting putting = Putting::kNever;
   bool makes_tensors = false;  // returns new ones
   bool has_meta = false;
   bool has_cpu = false;
@@ -49,10 +56,16 @@ struct OpTraits {
   std::optional<c10::OperatorHandle> out;
   ArgumentCheck check = nullptr;                             // what its Meta kernel does not look for
   const NativeOp* native = nullptr;                          // kernels of the device, if it has some
+  DirectKernel direct = nullptr;                             // in the place of the CPU's, where it takes the arguments
   std::shared_ptr<const reprise::OperationInfo> name_alone;  // for launches whose place nobody asks for
 
   explicit OpTraits(const c10::OperatorHandle& handle) : op(handle) {}
 };
+
+/// An operator that torch makes, for devices that it does not know, of a result and a call of its form with out=. Ours
+/// has a kernel of its own for PrivateUse1; what torch would do is called under the key of a device that nobody has.
+bool IsPutTogether(const c10::OperatorHandle& op);
+inline constexpr c10::DispatchKeySet kPutTogether(c10::DispatchKey::PrivateUse2);
 
 /// Lives for ever. Takes no lock but at the first call of an operator in a thread.
 const OpTraits& TraitsOf(const c10::OperatorHandle& op);

@@ -1,21 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cells that torch's LSTM and GRU call on devices, once for each step: everything after the matrix products as one
-// task. Computed in float32 for 16-bit types.
+// LSTM and GRU. Without gradients a whole network is one operator of the device; else torch goes step by step, and
+// calls the cells below, once for each: everything after the matrix products as one task, by the device's own kernel
+// where it takes the tensors. Computed in float32 for 16-bit types.
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/TensorSubclassLikeUtils.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/gru_native.h>
+#include <ATen/ops/lstm_native.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include "ops/alias.h"
 #include "ops/launch.h"
+#include "ops/native.h"
 #include "ops/tensors.h"
 
 namespace torch_npu {
@@ -59,24 +69,34 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LstmCell(const at::Tensor& input_
   at::Tensor hy = EmptyLike(cx);
   at::Tensor cy = EmptyLike(cx);
   at::Tensor workspace = EmptyLike(input_gates);
-  if (hy.numel() != 0) {
-    Aliases aliases(c10::kCPU);
-    Launch("lstm_cell", [a = aliases.Of(input_gates), b = aliases.Of(hidden_gates), c = aliases.Of(cx),
-                         bias_a = AliasOf(aliases, input_bias), bias_b = AliasOf(aliases, hidden_bias),
-                         h_out = aliases.Of(hy), c_out = aliases.Of(cy), kept = aliases.Of(workspace)]() mutable {
-      const at::ScalarType type = Computed(a);
-      const at::Tensor gates = Sum(a, b, bias_a, bias_b, type);
-      auto parts = gates.chunk(4, 1);  // input, forget, cell, output
-      parts[0].sigmoid_();
-      parts[1].sigmoid_();
-      parts[2].tanh_();
-      parts[3].sigmoid_();
-      const at::Tensor cell = parts[1] * c.to(type) + parts[0] * parts[2];
-      c_out.copy_(cell);
-      h_out.copy_(parts[3] * cell.tanh());
-      kept.copy_(gates);
-    });
-  }
+  if (hy.numel() == 0) return {hy, cy, workspace};
+  const bool done = NativeCall("aclnnThnnFusedLstmCell", "aten::_thnn_fused_lstm_cell")
+                        .Tensor(input_gates)
+                        .Tensor(hidden_gates)
+                        .Tensor(cx)
+                        .Tensor(Has(input_bias) ? *input_bias : at::Tensor())
+                        .Tensor(Has(hidden_bias) ? *hidden_bias : at::Tensor())
+                        .Tensor(hy)
+                        .Tensor(cy)
+                        .Tensor(workspace)
+                        .Launch();
+  if (done) return {hy, cy, workspace};
+  Aliases aliases(c10::kCPU);
+  Launch("lstm_cell", [a = aliases.Of(input_gates), b = aliases.Of(hidden_gates), c = aliases.Of(cx),
+                       bias_a = AliasOf(aliases, input_bias), bias_b = AliasOf(aliases, hidden_bias),
+                       h_out = aliases.Of(hy), c_out = aliases.Of(cy), kept = aliases.Of(workspace)]() mutable {
+    const at::ScalarType type = Computed(a);
+    const at::Tensor gates = Sum(a, b, bias_a, bias_b, type);
+    auto parts = gates.chunk(4, 1);  // input, forget, cell, output
+    parts[0].sigmoid_();
+    parts[1].sigmoid_();
+    parts[2].tanh_();
+    parts[3].sigmoid_();
+    const at::Tensor cell = parts[1] * c.to(type) + parts[0] * parts[2];
+    c_out.copy_(cell);
+    h_out.copy_(parts[3] * cell.tanh());
+    kept.copy_(gates);
+  });
   return {hy, cy, workspace};
 }
 
@@ -178,7 +198,98 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> GruCellBa
   return {grad_input_gates, grad_hidden_gates, grad_hx, grad_input_bias, grad_hidden_bias};
 }
 
+// ---- Whole networks ----
+
+// The arguments of at::lstm and at::gru alike. States: h and c, or h.
+struct Network {
+  const at::Tensor& input;
+  at::TensorList states;
+  at::TensorList params;
+  bool has_biases;
+  int64_t layers;
+  double dropout;
+  bool train, bidirectional, batch_first;
+
+  int64_t directions() const { return bidirectional ? 2 : 1; }
+};
+
+bool HasGradient(const at::Tensor& tensor) { return tensor.requires_grad() || tensor._fw_grad(/*level=*/0).defined(); }
+
+// Whether the device's operator computes what torch's steps would: nobody wants to see those (gradients, a trace,
+// modes, classes of tensors, autocast), and the network has no parts that the operator does not have.
+bool IsOneOperator(const Network& net) {
+  if (net.train && net.dropout != 0 && net.layers > 1) return false;
+  if (net.input.dim() != 3 || net.input.numel() == 0 || at::autocast::is_autocast_enabled(c10::kPrivateUse1)) {
+    return false;
+  }
+  if (net.params.size() != static_cast<size_t>(net.layers * net.directions() * (net.has_biases ? 4 : 2))) return false;
+  const bool wants_gradients = c10::GradMode::is_enabled();
+  const auto fits = [&](const at::Tensor& tensor) {
+    return IsOnDevice(tensor) && tensor.device() == net.input.device() &&
+           tensor.scalar_type() == net.input.scalar_type() && !at::isTensorSubclassLike(tensor) &&
+           !(wants_gradients && HasGradient(tensor));
+  };
+  const auto all_fit = [&](at::TensorList list) { return std::all_of(list.begin(), list.end(), fits); };
+  if (!fits(net.input) || !all_fit(net.states) || !all_fit(net.params)) return false;
+  // Projections make the hidden state narrower than the cell state.
+  const at::Tensor& h = net.states.front();
+  return h.dim() == 3 && h.numel() != 0 && net.states.back().sizes() == h.sizes() && net.params[1].dim() == 2 &&
+         net.params[1].size(1) == h.size(2);
+}
+
+// The result of all steps and the last states; empty where the device does not take the tensors.
+std::vector<at::Tensor> RunNetwork(const char* op, const char* name, const Network& net) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const c10::DeviceGuard guard(net.input.device());
+  const at::Tensor input = net.batch_first ? net.input.transpose(0, 1) : net.input;
+  const at::Tensor& h = net.states.front();
+  const auto make = [&](c10::IntArrayRef sizes) { return Empty(sizes, input.scalar_type(), input.device()); };
+  const at::Tensor output = make({input.size(0), input.size(1), net.directions() * h.size(2)});
+  std::vector<at::Tensor> results = {net.batch_first ? output.transpose(0, 1) : output, make(h.sizes())};
+  const bool is_lstm = net.states.size() == 2;
+  if (is_lstm) results.push_back(make(h.sizes()));
+  NativeCall call(op, name);
+  call.Tensor(input).Tensors(net.params);
+  is_lstm ? call.Tensors(net.states) : call.Tensor(h);
+  call.Null().Int(net.has_biases).Int(net.layers).Real(0).Int(false).Int(net.bidirectional).Int(false);
+  call.Tensor(output).Tensor(results[1]);
+  if (is_lstm) call.Tensor(results[2]);
+  for (int list = 0; list < (is_lstm ? 7 : 5); ++list) call.Null();  // what a gradient would need
+  if (!call.Launch()) results.clear();
+  return results;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> Lstm(const at::Tensor& input, at::TensorList hx, at::TensorList params,
+                                                    bool has_biases, int64_t layers, double dropout, bool train,
+                                                    bool bidirectional, bool batch_first) {
+  const Network net{input, hx, params, has_biases, layers, dropout, train, bidirectional, batch_first};
+  if (hx.size() == 2 && IsOneOperator(net)) {
+    const std::vector<at::Tensor> results = RunNetwork("aclnnLSTM", "aten::lstm", net);
+    if (!results.empty()) return {results[0], results[1], results[2]};
+  }
+  return at::native::lstm(input, hx, params, has_biases, layers, dropout, train, bidirectional, batch_first);
+}
+
+std::tuple<at::Tensor, at::Tensor> Gru(const at::Tensor& input, const at::Tensor& hx, at::TensorList params,
+                                       bool has_biases, int64_t layers, double dropout, bool train, bool bidirectional,
+                                       bool batch_first) {
+  const Network net{input, hx, params, has_biases, layers, dropout, train, bidirectional, batch_first};
+  if (IsOneOperator(net)) {
+    const std::vector<at::Tensor> results = RunNetwork("aclnnGRU", "aten::gru", net);
+    if (!results.empty()) return {results[0], results[1]};
+  }
+  return at::native::gru(input, hx, params, has_biases, layers, dropout, train, bidirectional, batch_first);
+}
+
+// Both keys: in inference mode tensors have no key of derivatives, and a function for the device alone would have none.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("lstm.input", Lstm);
+  m.impl("gru.input", Gru);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("lstm.input", Lstm);
+  m.impl("gru.input", Gru);
   m.impl("_thnn_fused_lstm_cell", LstmCell);
   m.impl("_thnn_fused_lstm_cell_backward_impl", LstmCellBackward);
   m.impl("_thnn_fused_gru_cell", GruCell);

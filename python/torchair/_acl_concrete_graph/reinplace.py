@@ -68,6 +68,12 @@ class _Memory:
         for node in graph.nodes:
             for key in self.keys(node):
                 self.members.setdefault(key, []).append(node)
+        # Views that a pass has made may have a value of their own (cat_elimination.py).
+        for node in graph.nodes:
+            if isinstance(node.target, torch._ops.OpOverload) and node.target.is_view:
+                base, mine = self.key(node.args[0]), self.key(node)
+                if base is not None and mine is not None and base != mine:
+                    self.join(base, mine)
         self.inputs = {key for node in graph.find_nodes(op="placeholder") for key in self.keys(node)}
 
     def keys(self, node):

@@ -204,8 +204,11 @@ class CachedFunction:
             self._load()
 
     def __call__(self, *args, **kwargs):
-        with torch.no_grad() if not torch.is_grad_enabled() else _refusing_gradients(self.func, args, kwargs):
-            return self._compile_and_run(args, kwargs) if self.run is None else self.run(*args, **kwargs)
+        run = self._compile_and_run if self.run is None else self.run
+        if not torch.is_grad_enabled():
+            return run(*args, **kwargs)
+        with _refusing_gradients(self.func, args, kwargs):
+            return run(*args, **kwargs)
 
     # ---- Found ----
 
@@ -233,7 +236,7 @@ class CachedFunction:
 
     # ---- Made ----
 
-    def _compile_and_run(self, args, kwargs):
+    def _compile_and_run(self, *args, **kwargs):
         backend = CacheBackend(self.config, self.custom_decompositions, self.extra_options)
         target = self.func.__func__.__code__
         handle = torch._dynamo.convert_frame.register_bytecode_hook(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Activations out of their parts: Gelu, Swish, Mish, and gated units.
+// Activations out of their parts: bounds, Gelu, Swish, Mish, and gated units.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -196,6 +196,40 @@ void FuseGatedUnit(Match& match) {
   }
 }
 
+// The larger of a tensor and a number, or the smaller one; nothing where neither operand is a number.
+struct Bounded {
+  Port x;
+  double bound;
+};
+std::optional<Bounded> BoundedBy(const Match& match, NodeId node) {
+  const auto [first, second] = match.Both(node);
+  if (const auto number = match.Number(second)) return Bounded{first, *number};
+  if (const auto number = match.Number(first)) return Bounded{second, *number};
+  return std::nullopt;
+}
+
+// min(max(x, low), high), max(min(x, high), low)
+void FuseClip(Match& match) {
+  const bool is_smaller = match.node().type == "Minimum";
+  const auto outer = BoundedBy(match, match.root());
+  if (!outer) return;
+  const NodeId other = match.Maker(outer->x, {is_smaller ? "Maximum" : "Minimum"});
+  if (other == kNoNode) return;
+  const auto inner = BoundedBy(match, other);
+  if (!inner) return;
+  const double low = is_smaller ? inner->bound : outer->bound;
+  const double high = is_smaller ? outer->bound : inner->bound;
+  if (!(low <= high)) return match.Refuse("the bounds are none");  // one number then, which depends on the order
+  if (!FitsResult(match, inner->x) || !match.IsClosed()) return;
+  const int32_t dtype = match.Result().dtype;
+  match.Replace("ClipByValueV2", {{"x", inner->x},
+                                  {"clip_value_min", match.AddConstant("low", dtype, {}, std::span(&low, 1))},
+                                  {"clip_value_max", match.AddConstant("high", dtype, {}, std::span(&high, 1))}});
+}
+
+Status RunClip(Graph& graph, PassContext& context) {
+  return RunFusion(graph, context, {"Maximum", "Minimum"}, FuseClip);
+}
 Status RunGelu(Graph& graph, PassContext& context) {
   return RunFusion(graph, context, {"Mul", "Muls", "RealDiv", "Div"}, FuseGelu);
 }
@@ -206,6 +240,7 @@ Status RunMish(Graph& graph, PassContext& context) { return RunFusion(graph, con
 Status RunGatedUnit(Graph& graph, PassContext& context) { return RunFusion(graph, context, {"Mul"}, FuseGatedUnit); }
 
 constexpr Pass kActivationPasses[] = {
+    Fusion("ClipFusionPass", RunClip, "bounds from Maximum and Minimum"),
     Fusion("GeluFusionPass", RunGelu, "Gelu from erf or tanh"),
     Fusion("SwishFusionPass", RunSwish, "Swish, FastGelu from x and its sigmoid"),
     Fusion("MishFusionPass", RunMish, "Mish from tanh, log and exp"),

@@ -75,6 +75,8 @@ void FuseSum(Match& match) {
   for (const auto& [sums, addend] : {std::pair(first, second), std::pair(second, first)}) {
     match.BackTo(0);
     if (!match.IsMadeBy(sums, {"Conv2D", "Conv2DFused"})) continue;
+    // The other one may be a convolution of one reader, as behind a block whose own convolution is read twice.
+    if (!match.HasOneReader(sums) && match.HasOneReader(addend)) continue;
     const NodeId convolution = ConvolutionAt(match, sums);
     if (convolution == kNoNode) return;
     const bool has_more = match.graph().at(convolution).type == "Conv2DFused" &&
@@ -92,7 +94,13 @@ void FuseActivation(Match& match) {
   if (convolution == kNoNode || IsActive(match, convolution)) return;
   Following following;
   following.activation = "Relu";
-  if (match.node().type == "Relu") return FuseInto(match, convolution, following);
+  const std::string& type = match.node().type;
+  if (type == "Relu") return FuseInto(match, convolution, following);
+  if (type == "HardSwish" || type == "Swish") {
+    if (type == "Swish" && match.Real(match.root(), "scale") != 1) return match.Refuse("the Swish has a scale");
+    following.activation = type == "Swish" ? "Swish" : "HardSwish";
+    return FuseInto(match, convolution, following);
+  }
   const auto low = match.Number(match.In("clip_value_min"));
   const auto high = match.Number(match.In("clip_value_max"));
   if (!low || !high) return match.Refuse("a bound is no constant number");
@@ -130,13 +138,13 @@ Status RunMask(Graph& graph, PassContext& context) {
 }
 Status RunSum(Graph& graph, PassContext& context) { return RunFusion(graph, context, {"Add", "AddV2"}, FuseSum); }
 Status RunActivation(Graph& graph, PassContext& context) {
-  return RunFusion(graph, context, {"Relu", "ClipByValue", "ClipByValueV2"}, FuseActivation);
+  return RunFusion(graph, context, {"Relu", "ClipByValue", "ClipByValueV2", "HardSwish", "Swish"}, FuseActivation);
 }
 
 constexpr Pass kConvolutionPasses[] = {
     Fusion("MaxPoolMaskFusionPass", RunMask, "largest elements of windows without their mask"),
     Fusion("ConvAddFusionPass", RunSum, "a tensor added to a convolution"),
-    Fusion("ConvActivationFusionPass", RunActivation, "Relu, or bounds, behind a convolution"),
+    Fusion("ConvActivationFusionPass", RunActivation, "Relu, bounds, HardSwish or Swish behind a convolution"),
 };
 
 }  // namespace

@@ -67,29 +67,59 @@ void FuseTranspose(Match& match) {
   match.Replace(type, {{"x1", sources[0]}, {"x2", sources[1]}, {"bias", match.In("bias")}}, std::move(attributes));
 }
 
-// ---- Batches of batches ----
-
-// Where a tensor [b.., m, k] comes from that reaches the product as [b * .., m, k]; not set where it is none.
-Port BeforeFlattening(Match& match, Port port, size_t rank) {
-  const NodeId flat = match.Maker(port, {"Reshape"});
-  if (flat == kNoNode) return {};
-  // Front ends broadcast to the shape that is there.
-  const Port x = match.In(flat, "x");
-  const opdef::Shape& from = match.TensorOf(x).shape;
-  const opdef::Shape& to = match.TensorOf(port).shape;
-  if (!from.has_rank() || !to.has_rank() || from.rank() != rank || to.rank() != 3) return {};
-  if (!AreEqual(from[rank - 2], to[1]) || !AreEqual(from[rank - 1], to[2])) return {};
-  const NodeId expanded = match.IsMadeBy(x, {"Expand", "BroadcastTo"}) ? x.node : kNoNode;
-  if (expanded == kNoNode) return x;
-  const Port source = match.In(expanded, "x");
-  const opdef::Shape& narrow = match.TensorOf(source).shape;
-  if (!narrow.has_rank() || narrow.rank() != rank) return x;
-  for (size_t d = 0; d < rank; ++d) {
-    if (!AreEqual(narrow[d], from[d])) return x;
-  }
-  match.Maker(x, {"Expand", "BroadcastTo"});
-  return source;
+// What an exchange of the last two dims reads; not set where the port is none. It becomes part of the pattern.
+Port BeforeExchange(Match& match, Port port) {
+  const size_t mark = match.Mark();
+  const NodeId transpose = match.Maker(port, {"Transpose", "TransposeD", "Permute"});
+  if (transpose == kNoNode) return {};
+  if (PermutationOf(match, transpose) == std::vector<int64_t>{1, 0}) return match.In(transpose, "x");
+  match.BackTo(mark);
+  return {};
 }
+
+// A transposed matrix of int8 in front of a quantised product, as a flag. The scales of weights are exchanged with
+// them.
+void FuseQuantisedTranspose(Match& match) {
+  const bool is_weight_only = match.node().type == "WeightQuantBatchMatmulV2";
+  const char* const operand = is_weight_only ? "weight" : "x2";
+  const char* const flag = is_weight_only ? "transpose_weight" : "transpose_x2";
+  constexpr int32_t kInt8 = 2;
+  if (match.TensorOf(match.In(operand)).dtype != kInt8) return;
+  const Port weight = BeforeExchange(match, match.In(operand));
+  if (!weight.is_set()) return;
+  opdef::Attributes attributes = match.node().attributes;
+  attributes.insert_or_assign(flag, !match.Flag(match.root(), flag));
+  const Port bias = match.In("bias");
+  if (!is_weight_only) {
+    if (!match.IsClosed()) return;
+    return match.Replace("QuantBatchMatmulV3",
+                         {{"x1", match.In("x1")},
+                          {"x2", weight},
+                          {"scale", match.In("scale")},
+                          {"offset", match.In("offset")},
+                          {"bias", bias},
+                          {"pertoken_scale", match.In("pertoken_scale")}},
+                         std::move(attributes));
+  }
+  Port factors[2] = {match.In("antiquant_scale"), match.In("antiquant_offset")};
+  for (Port& factor : factors) {
+    if (!factor.is_set() || match.TensorOf(factor).shape.rank() == 1) continue;
+    factor = BeforeExchange(match, factor);
+    if (!factor.is_set()) return match.Refuse("the scales of groups are not transposed");
+  }
+  if (!match.IsClosed()) return;
+  match.Replace("WeightQuantBatchMatmulV2",
+                {{"x", match.In("x")},
+                 {"weight", weight},
+                 {"antiquant_scale", factors[0]},
+                 {"antiquant_offset", factors[1]},
+                 {"quant_scale", match.In("quant_scale")},
+                 {"quant_offset", match.In("quant_offset")},
+                 {"bias", bias}},
+                std::move(attributes));
+}
+
+// ---- Batches of batches ----
 
 // A product of batches whose dims in front were made one, and are taken apart again: the product takes them as they
 // are.
@@ -104,8 +134,8 @@ void FuseFlattening(Match& match) {
       !AreEqual(flat[2], result[rank - 1])) {
     return;
   }
-  const Port first = BeforeFlattening(match, match.In(node, "x1"), rank);
-  const Port second = BeforeFlattening(match, match.In(node, "x2"), rank);
+  const Port first = match.BeforeFlattening(match.In(node, "x1"), rank);
+  const Port second = match.BeforeFlattening(match.In(node, "x2"), rank);
   if (!first.is_set() || !second.is_set()) return;
   for (const Port operand : {first, second}) {
     for (size_t d = 0; d + 2 < rank; ++d) {
@@ -117,6 +147,43 @@ void FuseFlattening(Match& match) {
   opdef::Attributes attributes = match.graph().at(node).attributes;
   const std::string type = match.graph().at(node).type;
   match.Replace(type, {{"x1", first}, {"x2", second}, {"bias", match.In(node, "bias")}}, std::move(attributes));
+}
+
+// ---- Operands that were broadcast ----
+
+// An operand of a product of batches that was repeated for each of its matrices: the product does that itself.
+void FuseBroadcast(Match& match) {
+  Port operands[2] = {match.In("x1"), match.In("x2")};
+  const opdef::Shape& result = match.Result().shape;
+  if (!result.has_rank()) return;
+  const size_t rank = result.rank();
+  bool is_changed = false;
+  for (int i = 0; i < 2; ++i) {
+    const size_t mark = match.Mark();
+    const NodeId broadcast = match.Maker(operands[i], {"BroadcastTo", "Expand"});
+    if (broadcast == kNoNode) continue;
+    const Port source = match.In(broadcast, "x");
+    const opdef::Shape& narrow = match.TensorOf(source).shape;
+    const opdef::Shape& wide = match.TensorOf(operands[i]).shape;
+    const opdef::Shape& other = match.TensorOf(operands[1 - i]).shape;
+    bool is_fit = narrow.has_rank() && narrow.rank() >= 2 && wide.has_rank() && wide.rank() == rank &&
+                  other.has_rank() && other.rank() == rank;
+    // The matrix stays what it is, and the other operand has all of the batch.
+    for (size_t d = 0; is_fit && d < 2; ++d) {
+      is_fit = AreEqual(narrow[narrow.rank() - 1 - d], wide[rank - 1 - d]);
+    }
+    for (size_t d = 0; is_fit && d + 2 < rank; ++d) is_fit = AreEqual(other[d], result[d]);
+    if (!is_fit || !match.IsClosed()) {
+      match.BackTo(mark);
+      continue;
+    }
+    operands[i] = source;
+    is_changed = true;
+  }
+  if (!is_changed) return;
+  opdef::Attributes attributes = match.node().attributes;
+  const std::string type = match.node().type;
+  match.Replace(type, {{"x1", operands[0]}, {"x2", operands[1]}, {"bias", match.In("bias")}}, std::move(attributes));
 }
 
 // ---- Biases of products ----
@@ -334,8 +401,14 @@ void FuseConvolutionConstant(Match& match) {
 Status RunTranspose(Graph& graph, PassContext& context) {
   return RunFusion(graph, context, {"MatMul", "MatMulV2", "BatchMatMul", "BatchMatMulV2"}, FuseTranspose);
 }
+Status RunQuantisedTranspose(Graph& graph, PassContext& context) {
+  return RunFusion(graph, context, {"WeightQuantBatchMatmulV2", "QuantBatchMatmulV3"}, FuseQuantisedTranspose);
+}
 Status RunFlattening(Graph& graph, PassContext& context) {
   return RunFusion(graph, context, {"Reshape"}, FuseFlattening);
+}
+Status RunBroadcast(Graph& graph, PassContext& context) {
+  return RunFusion(graph, context, {"BatchMatMul", "BatchMatMulV2"}, FuseBroadcast);
 }
 Status RunProductBias(Graph& graph, PassContext& context) {
   return RunFusion(graph, context, {"Add", "AddV2"}, FuseProductBias);
@@ -352,7 +425,9 @@ Status RunConvolutionConstant(Graph& graph, PassContext& context) {
 
 constexpr Pass kProductPasses[] = {
     Fusion("BatchMatMulReshapeFusionPass", RunFlattening, "reshapes around products of batches"),
+    Fusion("BatchMatMulBroadcastFusionPass", RunBroadcast, "operands repeated for each matrix of a product"),
     Fusion("TransposeMatMulFusionPass", RunTranspose, "transposes into products"),
+    Fusion("TransposeQuantMatMulFusionPass", RunQuantisedTranspose, "transposes into products of int8"),
     Fusion("MatMulBiasAddFusionPass", RunProductBias, "a row added to a product"),
     Fusion("QuantBatchMatmulFusionPass", RunDequantisation, "scales behind products of int8"),
     Fusion("ConvBatchnormFusionPass", RunConvolutionNorm, "a norm into the filter"),

@@ -7,12 +7,13 @@
 
 namespace reprise::compiler {
 
-// What removes operators first, then parts into wholes, then what takes these wholes in.
+// Layers written out in steps, as front ends write them, then what removes operators, then parts into wholes, then what
+// takes these wholes in.
 std::span<const Pass> FusionPasses() {
   static const auto* const all = [] {
     auto* const passes = new std::vector<Pass>;
-    for (const std::span<const Pass> some : {MovementFusions(), ActivationFusions(), NormFusions(), ProductFusions(),
-                                             ConvolutionFusions(), AttentionFusions()}) {
+    for (const std::span<const Pass> some : {RecurrentFusions(), MovementFusions(), ActivationFusions(), NormFusions(),
+                                             ProductFusions(), ConvolutionFusions(), AttentionFusions()}) {
       passes->insert(passes->end(), some.begin(), some.end());
     }
     return passes;

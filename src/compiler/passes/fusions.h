@@ -22,5 +22,6 @@ std::span<const Pass> ProductFusions();
 std::span<const Pass> AttentionFusions();
 std::span<const Pass> MovementFusions();
 std::span<const Pass> ConvolutionFusions();
+std::span<const Pass> RecurrentFusions();
 
 }  // namespace reprise::compiler

@@ -43,6 +43,7 @@ constexpr Pass kPasses[] = {
     Row(Stage::kPrepareOptimise, Level::kO1, "IdentityPass", RemoveIdentity, "Identity that no mark protects"),
     Row(Stage::kPrepareOptimise, Level::kO1, "PrunePass", Prune, "nodes that no result and no effect needs"),
     // Before the fusions
+    Row(Stage::kFusion, Level::kO3, "ReshapeIdlePass", RemoveIdleReshapes, "Reshape to the shape that is there"),
     Row(Stage::kFusion, Level::kO3, "NeutralElementPass", RemoveNeutral,
         "products and quotients with 1, differences with 0"),
     Row(Stage::kFusion, Level::kO3, "CastRemovePass", RemoveCasts,

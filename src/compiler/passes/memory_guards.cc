@@ -129,7 +129,7 @@ class Guards {
     for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
       Node& node = graph_.at(id);
       if (node.is_removed || node.kind != NodeKind::kOperator || HasNote(node, "_cannot_be_deleted")) continue;
-      const bool is_slice = IsSlice(node);
+      const bool is_slice = IsSlice(graph_, id);
       if (!is_slice && (!IsReshape(node) || HasNote(node, "_no_task"))) continue;
       const uint32_t input = is_slice ? SlicedInput(node) : 0;
       if (input >= node.inputs.size() || !node.inputs[input].source.is_set()) continue;

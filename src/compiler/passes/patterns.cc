@@ -74,6 +74,27 @@ Port Match::BeforeCast(Port port) {
   return In(Maker(port, {"Cast"}), "x");
 }
 
+Port Match::BeforeFlattening(Port port, size_t rank) {
+  const NodeId flat = Maker(port, {"Reshape"});
+  if (flat == kNoNode) return {};
+  // Front ends broadcast to the shape that is there.
+  const Port x = In(flat, "x");
+  const opdef::Shape& from = TensorOf(x).shape;
+  const opdef::Shape& to = TensorOf(port).shape;
+  if (!from.has_rank() || !to.has_rank() || from.rank() != rank || to.rank() != 3) return {};
+  if (!AreEqual(from[rank - 2], to[1]) || !AreEqual(from[rank - 1], to[2])) return {};
+  const NodeId expanded = IsMadeBy(x, {"Expand", "BroadcastTo"}) ? x.node : kNoNode;
+  if (expanded == kNoNode) return x;
+  const Port source = In(expanded, "x");
+  const opdef::Shape& narrow = TensorOf(source).shape;
+  if (!narrow.has_rank() || narrow.rank() != rank) return x;
+  for (size_t d = 0; d < rank; ++d) {
+    if (!AreEqual(narrow[d], from[d])) return x;
+  }
+  Maker(x, {"Expand", "BroadcastTo"});
+  return source;
+}
+
 bool Match::IsConstant(Port port) const {
   return port.is_set() && graph().at(port.node).kind == NodeKind::kConstant &&
          graph().at(port.node).constant != nullptr;
@@ -220,17 +241,30 @@ Port Match::AddTranspose(NodeId transpose, std::span<const int64_t> perm) {
   return {added, 0};
 }
 
+Node Match::NewNode(std::string_view type, std::initializer_list<NewInput> inputs, Tensor result,
+                    opdef::Attributes attributes) const {
+  Node made;
+  made.type = type;
+  made.op = opdef::FindGraphOp(type);
+  for (const NewInput& input : inputs) {
+    if (input.source.is_set()) made.inputs.push_back({std::string(input.name), input.source});
+  }
+  made.outputs.push_back({std::string(made.op->outputs[0].name), std::move(result)});
+  made.attributes = std::move(attributes);
+  made.notes = node().notes;
+  return made;
+}
+
+Port Match::AddOperator(std::string_view suffix, std::string_view type, std::initializer_list<NewInput> inputs,
+                        Tensor result, opdef::Attributes attributes) {
+  Node made = NewNode(type, inputs, std::move(result), std::move(attributes));
+  made.name = fmt::format("{}_{}", node().name, suffix);
+  return {rewriter_.Add(std::move(made)), 0};
+}
+
 NodeId Match::Become(std::string_view type, std::initializer_list<NewInput> inputs, opdef::Attributes attributes) {
   Graph& graph = rewriter_.graph();
-  Node fused;
-  fused.type = type;
-  fused.op = opdef::FindGraphOp(type);
-  for (const NewInput& input : inputs) {
-    if (input.source.is_set()) fused.inputs.push_back({std::string(input.name), input.source});
-  }
-  fused.outputs.push_back({std::string(fused.op->outputs[0].name), Result()});
-  fused.attributes = std::move(attributes);
-  fused.notes = node().notes;
+  Node fused = NewNode(type, inputs, Result(), std::move(attributes));
   // The new node takes the name over. Names that were taken stay taken, so that the rewriter never gives one away.
   const std::string name = node().name;
   graph.at(root_).name = rewriter_.FreshName(name);

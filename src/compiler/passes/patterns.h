@@ -81,8 +81,14 @@ class Match {
   NodeId Maker(Port port, std::initializer_list<std::string_view> types);
   /// Whether Maker would find a node; none becomes part of the pattern.
   bool IsMadeBy(Port port, std::initializer_list<std::string_view> types) const;
+  /// Whether exactly one node reads it, and it is no result.
+  bool HasOneReader(Port port) const { return rewriter_.HasOneReader(port); }
   /// What stands before a Cast of one user, or the port itself.
   Port BeforeCast(Port port);
+
+  /// What a port [b * .., m, k] of three dims was before its dims in front were made one: [b, .., m, k] of `rank` dims.
+  /// Not set where it is no such port.
+  Port BeforeFlattening(Port port, size_t rank);
 
   /// The only element of a constant with one dim at most.
   std::optional<double> Number(Port port) const;
@@ -129,6 +135,9 @@ class Match {
     std::string_view name;
     Port source;  ///< not set: left out
   };
+  /// Another node, with the name of the root and `suffix`: a part of what the root becomes.
+  Port AddOperator(std::string_view suffix, std::string_view type, std::initializer_list<NewInput> inputs,
+                   Tensor result, opdef::Attributes attributes = {});
   /// Turns the root into the operator. Its output 0 stays what it is; the outputs behind follow from the operator.
   /// \pre IsClosed().
   void Replace(std::string_view type, std::initializer_list<NewInput> inputs, opdef::Attributes attributes = {});
@@ -146,6 +155,8 @@ class Match {
   bool IsInner(NodeId node) const;
 
   bool IsPlain(NodeId node) const;
+  Node NewNode(std::string_view type, std::initializer_list<NewInput> inputs, Tensor result,
+               opdef::Attributes attributes) const;
   NodeId Become(std::string_view type, std::initializer_list<NewInput> inputs, opdef::Attributes attributes);
   void RemoveInner(NodeId replacement);
 

@@ -13,7 +13,7 @@
 namespace reprise::compiler {
 namespace {
 
-bool IsReshape(const Node& node) {
+bool IsKindOfReshape(const Node& node) {
   if (node.is_removed || node.inputs.empty() || !node.inputs[0].source.is_set() || node.outputs.size() != 1)
     return false;
   for (const std::string_view type : {"Reshape", "Squeeze", "SqueezeV3", "Unsqueeze", "ExpandDims", "FlattenV2"}) {
@@ -37,7 +37,7 @@ Status RemoveIdleReshapes(Graph& graph, PassContext& context) {
   std::optional<Writes> writes;
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.at(id);
-    if (!IsReshape(node)) continue;
+    if (!IsKindOfReshape(node)) continue;
     if (!IsSameShape(graph.TensorOf(node.inputs[0].source).shape, node.outputs[0].tensor.shape)) continue;
     if (!rewriter) rewriter.emplace(graph);
     if (!writes) writes.emplace(graph);
@@ -60,7 +60,7 @@ Status RemoveReshapes(Graph& graph, PassContext& context) {
   std::optional<Rewriter> rewriter;
   std::optional<Writes> writes;
   for (const NodeId id : TopologicalOrder(graph)) {
-    if (!IsReshape(graph.at(id)) || HasNote(graph.at(id), "_no_task")) continue;
+    if (!IsKindOfReshape(graph.at(id)) || HasNote(graph.at(id), "_no_task")) continue;
     const Node& node = graph.at(id);
     if (!is_static) {
       context.Refused(node, "the graph has shapes that are not known");
@@ -80,7 +80,7 @@ Status RemoveReshapes(Graph& graph, PassContext& context) {
     }
     const NodeId before = node.inputs[0].source.node;
     // The last one of several says the shape: as a list of numbers, whatever the first one had.
-    if (IsReshape(graph.at(before)) && node.type == "Reshape" &&
+    if (IsKindOfReshape(graph.at(before)) && node.type == "Reshape" &&
         !writes->IsWritten(graph.at(before).inputs[0].source)) {
       rewriter->CopyOrderBefore(before, id);
       rewriter->Set({id, 0}, graph.at(before).inputs[0].source);

@@ -10,6 +10,8 @@
 #define HWY_TARGET_INCLUDE "kernels/simd/attention.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/simd/fold_lanes-inl.h"
+#include "kernels/simd/widen-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace reprise::kernels::simd {
@@ -102,7 +104,8 @@ HWY_ATTR void Tile(const float* left, int64_t left_stride, const float* panel, i
 }
 
 HWY_ATTR void MultiplyPanelsTarget(const float* left, int64_t left_stride, int64_t rows, const float* panels,
-                                   int64_t depth, int64_t cols, float* c, int64_t c_stride, bool accumulates) {
+                                   int64_t depth, int64_t cols, float* c, int64_t c_stride, bool accumulates,
+                                   const PanelEnds& ends) {
   using TileFn = void (*)(const float*, int64_t, const float*, int64_t, float*, int64_t, bool);
   static constexpr int64_t kHeight = 6;
   static constexpr TileFn kTiles[kHeight] = {Tile<1>, Tile<2>, Tile<3>, Tile<4>, Tile<5>, Tile<6>};
@@ -110,96 +113,162 @@ HWY_ATTR void MultiplyPanelsTarget(const float* left, int64_t left_stride, int64
   for (int64_t j = 0; j < cols; j += width) {
     const float* panel = panels + j * depth;
     for (int64_t i = 0; i < rows; i += kHeight) {
-      kTiles[std::min(kHeight, rows - i) - 1](left + i * left_stride, left_stride, panel, depth, c + i * c_stride + j,
-                                              c_stride, accumulates);
+      const int64_t height = std::min(kHeight, rows - i);
+      const auto most = [&](const int32_t* of, int64_t all) {
+        return of == nullptr ? all : std::min<int64_t>(all, *std::max_element(of + i, of + i + height));
+      };
+      if (j >= most(ends.cols, cols)) continue;
+      kTiles[height - 1](left + i * left_stride, left_stride, panel, most(ends.depth, depth), c + i * c_stride + j,
+                         c_stride, accumulates);
     }
   }
 }
 
-// kRows queries against one key after the other. Two chains for each, so that additions need not wait.
-template <int kRows>
-HWY_ATTR void DotRows(const float* queries, int64_t query_stride, const float* keys, int64_t key_stride, int64_t count,
-                      int64_t depth, float* scores, int64_t score_stride) {
+// kRows queries against kKeys keys, a multiple of four, `count` of which are there. Each score is a chain of its own
+// for each lane.
+template <int kRows, int kKeys, class B>
+HWY_INLINE HWY_ATTR void DotTile(const float* queries, int64_t query_stride, const B* keys, int64_t key_stride,
+                                 int64_t count, int64_t depth, float* scores, int64_t score_stride) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t j = 0; j < count; ++j) {
-    const float* key = keys + j * key_stride;
-    FloatVec even[kRows];
-    FloatVec odd[kRows];
-    for (int r = 0; r < kRows; ++r) even[r] = odd[r] = hn::Zero(d);
-    int64_t k = 0;
-    for (; k + 2 * lanes <= depth; k += 2 * lanes) {
-      const FloatVec first = hn::LoadU(d, key + k);
-      const FloatVec second = hn::LoadU(d, key + k + lanes);
-      for (int r = 0; r < kRows; ++r) {
-        even[r] = hn::MulAdd(first, hn::LoadU(d, queries + r * query_stride + k), even[r]);
-        odd[r] = hn::MulAdd(second, hn::LoadU(d, queries + r * query_stride + k + lanes), odd[r]);
-      }
+  const B* at[kKeys];
+  for (int64_t s = 0; s < kKeys; ++s) at[s] = keys + std::min(s, count - 1) * key_stride;
+  FloatVec sum[kRows][kKeys];
+  for (int r = 0; r < kRows; ++r) {
+    for (int s = 0; s < kKeys; ++s) sum[r][s] = hn::Zero(d);
+  }
+  int64_t k = 0;
+  for (; k + lanes <= depth; k += lanes) {
+    FloatVec query[kRows];
+    for (int r = 0; r < kRows; ++r) query[r] = hn::LoadU(d, queries + r * query_stride + k);
+    for (int s = 0; s < kKeys; ++s) {
+      const FloatVec key = Widen(d, at[s] + k);
+      for (int r = 0; r < kRows; ++r) sum[r][s] = hn::MulAdd(key, query[r], sum[r][s]);
     }
-    for (int r = 0; r < kRows; ++r) {
-      float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(even[r], odd[r])));
-      for (int64_t rest = k; rest < depth; ++rest) sum += key[rest] * queries[r * query_stride + rest];
-      scores[r * score_stride + j] = sum;
+  }
+  for (int r = 0; r < kRows; ++r) {
+    float totals[kKeys];
+    for (int s = 0; s < kKeys; s += 4) FoldFour(d, sum[r] + s, totals + s);
+    for (int64_t s = 0; s < count; ++s) {
+      float total = totals[s];
+      for (int64_t rest = k; rest < depth; ++rest) {
+        total += static_cast<float>(at[s][rest]) * queries[r * query_stride + rest];
+      }
+      scores[r * score_stride + s] = total;
     }
   }
 }
 
-HWY_ATTR void DotKeysTarget(const float* queries, int64_t query_stride, int64_t rows, const float* keys,
-                            int64_t key_stride, int64_t count, int64_t depth, float* scores, int64_t score_stride) {
+template <int kRows, int kKeys, class B>
+HWY_ATTR void DotRows(const float* queries, int64_t query_stride, const B* keys, int64_t key_stride, int64_t count,
+                      int64_t depth, float* scores, int64_t score_stride) {
+  int64_t j = 0;
+  for (; j + kKeys <= count; j += kKeys) {
+    DotTile<kRows, kKeys>(queries, query_stride, keys + j * key_stride, key_stride, kKeys, depth, scores + j,
+                          score_stride);
+  }
+  if (j < count) {
+    DotTile<kRows, kKeys>(queries, query_stride, keys + j * key_stride, key_stride, count - j, depth, scores + j,
+                          score_stride);
+  }
+}
+
+// As many sums as there are registers for.
+#if HWY_TARGET == HWY_AVX3
+constexpr int kMostRows = 4, kKeysOfOne = 8, kVectorsOfOne = 8;
+#else
+constexpr int kMostRows = 2, kKeysOfOne = 4, kVectorsOfOne = 4;
+#endif
+
+template <class B>
+HWY_ATTR void Dot(const float* queries, int64_t query_stride, int64_t rows, const B* keys, int64_t key_stride,
+                  int64_t count, int64_t depth, float* scores, int64_t score_stride) {
   int64_t r = 0;
-  for (; r + 4 <= rows; r += 4) {
-    DotRows<4>(queries + r * query_stride, query_stride, keys, key_stride, count, depth, scores + r * score_stride,
-               score_stride);
+  for (; r + kMostRows <= rows; r += kMostRows) {
+    DotRows<kMostRows, 4>(queries + r * query_stride, query_stride, keys, key_stride, count, depth,
+                          scores + r * score_stride, score_stride);
   }
   for (; r < rows; ++r) {
-    DotRows<1>(queries + r * query_stride, query_stride, keys, key_stride, count, depth, scores + r * score_stride,
-               score_stride);
+    DotRows<1, kKeysOfOne>(queries + r * query_stride, query_stride, keys, key_stride, count, depth,
+                           scores + r * score_stride, score_stride);
   }
 }
 
-// Four values for each pass over the row of out.
-HWY_ATTR void AddValuesTarget(const float* weights, int64_t weight_stride, int64_t rows, const float* values,
-                              int64_t value_stride, int64_t count, int64_t depth, float* out, int64_t out_stride) {
+// kRows x kVectors vectors of out stay in registers over all values.
+template <int kRows, int kVectors, class B>
+HWY_INLINE HWY_ATTR void AddTile(const float* weights, int64_t weight_stride, const B* values, int64_t value_stride,
+                                 int64_t count, float* out, int64_t out_stride) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t j = 0;
-  for (; j + 4 <= count; j += 4) {
-    const float* value = values + j * value_stride;
-    for (int64_t r = 0; r < rows; ++r) {
-      const float* weight = weights + r * weight_stride + j;
-      float* to = out + r * out_stride;
-      const FloatVec w0 = hn::Set(d, weight[0]);
-      const FloatVec w1 = hn::Set(d, weight[1]);
-      const FloatVec w2 = hn::Set(d, weight[2]);
-      const FloatVec w3 = hn::Set(d, weight[3]);
-      int64_t k = 0;
-      for (; k + lanes <= depth; k += lanes) {
-        FloatVec sum = hn::LoadU(d, to + k);
-        sum = hn::MulAdd(w0, hn::LoadU(d, value + k), sum);
-        sum = hn::MulAdd(w1, hn::LoadU(d, value + value_stride + k), sum);
-        sum = hn::MulAdd(w2, hn::LoadU(d, value + 2 * value_stride + k), sum);
-        sum = hn::MulAdd(w3, hn::LoadU(d, value + 3 * value_stride + k), sum);
-        hn::StoreU(sum, d, to + k);
-      }
-      for (; k < depth; ++k) {
-        for (int64_t l = 0; l < 4; ++l) to[k] += weight[l] * value[l * value_stride + k];
-      }
+  FloatVec sum[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::LoadU(d, out + r * out_stride + v * lanes);
+  }
+  for (int64_t j = 0; j < count; ++j) {
+    FloatVec value[kVectors];
+    for (int v = 0; v < kVectors; ++v) value[v] = Widen(d, values + j * value_stride + v * lanes);
+    for (int r = 0; r < kRows; ++r) {
+      const FloatVec weight = hn::Set(d, weights[r * weight_stride + j]);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(weight, value[v], sum[r][v]);
     }
   }
-  for (; j < count; ++j) {
-    const float* value = values + j * value_stride;
-    for (int64_t r = 0; r < rows; ++r) {
-      const float weight = weights[r * weight_stride + j];
-      float* to = out + r * out_stride;
-      const FloatVec w = hn::Set(d, weight);
-      int64_t k = 0;
-      for (; k + lanes <= depth; k += lanes) {
-        hn::StoreU(hn::MulAdd(w, hn::LoadU(d, value + k), hn::LoadU(d, to + k)), d, to + k);
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], d, out + r * out_stride + v * lanes);
+  }
+}
+
+template <int kRows, int kVectors, class B>
+HWY_ATTR void AddRows(const float* weights, int64_t weight_stride, const B* values, int64_t value_stride, int64_t count,
+                      int64_t depth, float* out, int64_t out_stride) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
+  int64_t k = 0;
+  for (; k + kVectors * lanes <= depth; k += kVectors * lanes) {
+    AddTile<kRows, kVectors>(weights, weight_stride, values + k, value_stride, count, out + k, out_stride);
+  }
+  for (; k + lanes <= depth; k += lanes) {
+    AddTile<kRows, 1>(weights, weight_stride, values + k, value_stride, count, out + k, out_stride);
+  }
+  for (; k < depth; ++k) {
+    for (int r = 0; r < kRows; ++r) {
+      float& to = out[r * out_stride + k];
+      for (int64_t j = 0; j < count; ++j) {
+        to += weights[r * weight_stride + j] * static_cast<float>(values[j * value_stride + k]);
       }
-      for (; k < depth; ++k) to[k] += weight * value[k];
     }
   }
 }
+
+template <class B>
+HWY_ATTR void Add(const float* weights, int64_t weight_stride, int64_t rows, const B* values, int64_t value_stride,
+                  int64_t count, int64_t depth, float* out, int64_t out_stride) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
+  int64_t r = 0;
+  for (; r + kMostRows <= rows; r += kMostRows) {
+    AddRows<kMostRows, 4>(weights + r * weight_stride, weight_stride, values, value_stride, count, depth,
+                          out + r * out_stride, out_stride);
+  }
+  for (; r < rows; ++r) {
+    const auto run = depth < kVectorsOfOne * lanes ? AddRows<1, 4, B> : AddRows<1, kVectorsOfOne, B>;
+    run(weights + r * weight_stride, weight_stride, values, value_stride, count, depth, out + r * out_stride,
+        out_stride);
+  }
+}
+
+#define REPRISE_ATTENTION_ROWS(type)                                                                             \
+  HWY_ATTR void DotKeysOf##type(const float* queries, int64_t query_stride, int64_t rows, const type* keys,      \
+                                int64_t key_stride, int64_t count, int64_t depth, float* scores,                 \
+                                int64_t score_stride) {                                                          \
+    Dot(queries, query_stride, rows, keys, key_stride, count, depth, scores, score_stride);                      \
+  }                                                                                                              \
+  HWY_ATTR void AddValuesOf##type(const float* weights, int64_t weight_stride, int64_t rows, const type* values, \
+                                  int64_t value_stride, int64_t count, int64_t depth, float* out,                \
+                                  int64_t out_stride) {                                                          \
+    Add(weights, weight_stride, rows, values, value_stride, count, depth, out, out_stride);                      \
+  }
+REPRISE_ATTENTION_ROWS(float)
+REPRISE_ATTENTION_ROWS(Half)
+REPRISE_ATTENTION_ROWS(BFloat16)
+#undef REPRISE_ATTENTION_ROWS
 
 HWY_ATTR float MaxOfTarget(const float* x, int64_t n) {
   const FloatTag d;
@@ -261,8 +330,12 @@ HWY_EXPORT(WidthTarget);
 HWY_EXPORT(PackKeysTarget);
 HWY_EXPORT(PackValuesTarget);
 HWY_EXPORT(MultiplyPanelsTarget);
-HWY_EXPORT(DotKeysTarget);
-HWY_EXPORT(AddValuesTarget);
+HWY_EXPORT(DotKeysOffloat);
+HWY_EXPORT(DotKeysOfHalf);
+HWY_EXPORT(DotKeysOfBFloat16);
+HWY_EXPORT(AddValuesOffloat);
+HWY_EXPORT(AddValuesOfHalf);
+HWY_EXPORT(AddValuesOfBFloat16);
 HWY_EXPORT(MaxOfTarget);
 HWY_EXPORT(ExpSumTarget);
 HWY_EXPORT(ScaleRowTarget);
@@ -278,20 +351,41 @@ void PackValues(const float* values, int64_t stride, int64_t count, int64_t dept
 }
 
 void MultiplyPanels(const float* left, int64_t left_stride, int64_t rows, const float* panels, int64_t depth,
-                    int64_t cols, float* c, int64_t c_stride, bool accumulates) {
+                    int64_t cols, float* c, int64_t c_stride, bool accumulates, const PanelEnds& ends) {
   HWY_DYNAMIC_DISPATCH(MultiplyPanelsTarget)
-  (left, left_stride, rows, panels, depth, cols, c, c_stride, accumulates);
+  (left, left_stride, rows, panels, depth, cols, c, c_stride, accumulates, ends);
 }
 
 void DotKeys(const float* queries, int64_t query_stride, int64_t rows, const float* keys, int64_t key_stride,
              int64_t count, int64_t depth, float* scores, int64_t score_stride) {
-  HWY_DYNAMIC_DISPATCH(DotKeysTarget)
+  HWY_DYNAMIC_DISPATCH(DotKeysOffloat)
   (queries, query_stride, rows, keys, key_stride, count, depth, scores, score_stride);
 }
-
 void AddValues(const float* weights, int64_t weight_stride, int64_t rows, const float* values, int64_t value_stride,
                int64_t count, int64_t depth, float* out, int64_t out_stride) {
-  HWY_DYNAMIC_DISPATCH(AddValuesTarget)
+  HWY_DYNAMIC_DISPATCH(AddValuesOffloat)
+  (weights, weight_stride, rows, values, value_stride, count, depth, out, out_stride);
+}
+
+void DotKeys(const float* queries, int64_t query_stride, int64_t rows, const Half* keys, int64_t key_stride,
+             int64_t count, int64_t depth, float* scores, int64_t score_stride) {
+  HWY_DYNAMIC_DISPATCH(DotKeysOfHalf)
+  (queries, query_stride, rows, keys, key_stride, count, depth, scores, score_stride);
+}
+void AddValues(const float* weights, int64_t weight_stride, int64_t rows, const Half* values, int64_t value_stride,
+               int64_t count, int64_t depth, float* out, int64_t out_stride) {
+  HWY_DYNAMIC_DISPATCH(AddValuesOfHalf)
+  (weights, weight_stride, rows, values, value_stride, count, depth, out, out_stride);
+}
+
+void DotKeys(const float* queries, int64_t query_stride, int64_t rows, const BFloat16* keys, int64_t key_stride,
+             int64_t count, int64_t depth, float* scores, int64_t score_stride) {
+  HWY_DYNAMIC_DISPATCH(DotKeysOfBFloat16)
+  (queries, query_stride, rows, keys, key_stride, count, depth, scores, score_stride);
+}
+void AddValues(const float* weights, int64_t weight_stride, int64_t rows, const BFloat16* values, int64_t value_stride,
+               int64_t count, int64_t depth, float* out, int64_t out_stride) {
+  HWY_DYNAMIC_DISPATCH(AddValuesOfBFloat16)
   (weights, weight_stride, rows, values, value_stride, count, depth, out, out_stride);
 }
 

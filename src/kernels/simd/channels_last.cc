@@ -2,6 +2,8 @@
 #include "kernels/simd/channels_last.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 
 #include "kernels/simd/targets.h"
 
@@ -9,85 +11,50 @@
 #define HWY_TARGET_INCLUDE "kernels/simd/channels_last.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/simd/channel_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace reprise::kernels::simd {
 namespace HWY_NAMESPACE {
 
-namespace hn = hwy::HWY_NAMESPACE;
+constexpr int64_t kLine = 16;  // float32 of a cache line
+// Elements of panels that go through the first-level cache together.
+constexpr int64_t kElementsAtOnce = 6 << 10;
 
-using Floats = hn::CappedTag<float, 16>;
-using Vector = hn::Vec<Floats>;
+// ---- Products over channels ----
 
-// Pixels of a tile: with two vectors of columns they leave registers for a row of the panel and a factor.
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3_ZEN4
-constexpr int kMostPixels = 12;
-#else
-constexpr int kMostPixels = 6;
-#endif
-
-// Vectors of which all lanes are there, or the first ones.
-struct AllLanes {
-  HWY_INLINE HWY_ATTR Vector Load(const float* from) const { return hn::LoadU(Floats(), from); }
-  HWY_INLINE HWY_ATTR void Store(Vector value, float* to) const { hn::StoreU(value, Floats(), to); }
-};
-struct FirstLanes {
-  int64_t count;  // none and too many are allowed
-  int64_t there() const { return std::clamp<int64_t>(count, 0, static_cast<int64_t>(hn::Lanes(Floats()))); }
-  HWY_INLINE HWY_ATTR Vector Load(const float* from) const {
-    HWY_ALIGN float lanes[16] = {};
-    for (int64_t i = 0; i < there(); ++i) lanes[i] = from[i];
-    return hn::Load(Floats(), lanes);
-  }
-  HWY_INLINE HWY_ATTR void Store(Vector value, float* to) const {
-    HWY_ALIGN float lanes[16];
-    hn::Store(value, Floats(), lanes);
-    for (int64_t i = 0; i < there(); ++i) to[i] = lanes[i];
-  }
-};
-
-// Sums as they are stored, from column `at` of the pixel on.
-template <class Lanes>
-HWY_INLINE HWY_ATTR Vector Finish(Vector sum, const PixelEpilogue& epilogue, int64_t pixel, int64_t at, Lanes lanes) {
-  const Floats d;
-  if (epilogue.bias != nullptr) sum = hn::Add(sum, lanes.Load(epilogue.bias + at));
-  if (epilogue.addend != nullptr) {
-    sum = hn::Add(sum, lanes.Load(epilogue.addend + pixel * epilogue.addend_stride + at));
-  }
-  if (epilogue.clamps) {
-    const auto low = hn::Set(d, epilogue.low);
-    const auto high = hn::Set(d, epilogue.high);
-    sum = hn::IfThenElse(hn::Lt(sum, low), low, sum);
-    sum = hn::IfThenElse(hn::Gt(sum, high), high, sum);
-  }
-  return sum;
-}
-
-// kPixels pixels from `pixel` on, by the columns of one panel, of which `columns` are there. kAsks: the next panel,
-// which may come from far away, is asked for meanwhile.
-template <int kPixels, bool kAsks>
-HWY_ATTR void Tile(const PixelBlock& block, int64_t pixel, const float* panel, int64_t at, int64_t columns) {
-  constexpr int kVectors = 2;
+// kPixels pixels from `pixel` on, by kVectors vectors of columns of one panel, from column `at` on. kAsks: `ask` is
+// fetched meanwhile, as many lines as there are rows in the panel.
+template <int kPixels, int kVectors, bool kAsks>
+HWY_ATTR void Tile(const PixelBlock& block, int64_t pixel, const float* panel, int64_t at, const float* ask) {
   const Floats d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   Vector sum[kPixels][kVectors];
   for (int i = 0; i < kPixels; ++i) {
     for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Zero(d);
   }
-  // What the end of the tile will touch comes while the tile is computed.
-  for (int i = 0; i < kPixels; ++i) __builtin_prefetch(block.out + (pixel + i) * block.out_stride + at, 1);
+  // What the end of the next tile will touch comes while this one is computed.
+  for (int i = 0; i < kPixels; ++i) {
+    const float* const to = block.out + (pixel + kPixels + i) * block.out_stride + at;
+    for (int v = 0; v < kVectors; ++v) __builtin_prefetch(to + v * lanes, 1);
+  }
   if (block.is_last && block.epilogue.addend != nullptr) {
     const PixelEpilogue& epilogue = block.epilogue;
-    for (int i = 0; i < kPixels; ++i) __builtin_prefetch(epilogue.addend + (pixel + i) * epilogue.addend_stride + at);
+    for (int i = 0; i < kPixels; ++i) {
+      const float* const from = epilogue.addend + (pixel + i) * epilogue.addend_stride + at;
+      for (int v = 0; v < kVectors; ++v) __builtin_prefetch(from + v * lanes);
+    }
   }
   const float* const* rows = block.rows + pixel;
   const int64_t depth = block.depth;
-  const int64_t next = block.taps * depth * kVectors * lanes;
   for (int64_t t = 0; t < block.taps; ++t, rows += block.row_stride) {
     const float* row[kPixels];
     for (int i = 0; i < kPixels; ++i) row[i] = rows[i] + block.first;
-    for (int64_t k = 0; k < depth; ++k, panel += kVectors * lanes) {
-      if (kAsks) __builtin_prefetch(panel + next);
+    for (int64_t k = 0; k < depth; ++k, panel += 2 * lanes) {
+      if (kAsks) {
+        __builtin_prefetch(ask, 0, 2);
+        ask += kLine;
+      }
       Vector columns_of_k[kVectors];
       for (int v = 0; v < kVectors; ++v) columns_of_k[v] = hn::LoadU(d, panel + v * lanes);
       for (int i = 0; i < kPixels; ++i) {
@@ -97,96 +64,209 @@ HWY_ATTR void Tile(const PixelBlock& block, int64_t pixel, const float* panel, i
     }
   }
   const auto store = [&](int v, auto some) HWY_ATTR {
-    for (int i = 0; i < kPixels; ++i) {
-      float* const to = block.out + (pixel + i) * block.out_stride + at + v * lanes;
+    const Finish finish(block.epilogue, at + v * lanes, some);
+    float* to = block.out + pixel * block.out_stride + at + v * lanes;
+    for (int i = 0; i < kPixels; ++i, to += block.out_stride) {
       Vector total = sum[i][v];
       if (block.accumulates) total = hn::Add(some.Load(to), total);
-      if (block.is_last) total = Finish(total, block.epilogue, pixel + i, at + v * lanes, some);
+      if (block.is_last) total = finish(total, pixel + i);
       some.Store(total, to);
     }
   };
+  const int64_t columns = block.columns - at;
   for (int v = 0; v < kVectors; ++v) {
-    if (columns >= kVectors * lanes) {
+    if (columns >= (v + 1) * lanes) {
       store(v, AllLanes());
     } else {
-      store(v, FirstLanes{columns - v * lanes});
+      store(v, FirstLanes(columns - v * lanes));
     }
   }
 }
 
-using TileFn = void (*)(const PixelBlock& block, int64_t pixel, const float* panel, int64_t at, int64_t columns);
+using TileFn = void (*)(const PixelBlock& block, int64_t pixel, const float* panel, int64_t at, const float* ask);
+
+struct TilesOfHeight {
+  TileFn half, whole, asking;  // one vector of columns; two; two, and what comes next is fetched
+};
+template <int kPixels>
+constexpr TilesOfHeight kTilesOf = {Tile<kPixels, 1, false>, Tile<kPixels, 2, false>, Tile<kPixels, 2, true>};
 
 HWY_ATTR void Multiply(const PixelBlock& block) {
-  static constexpr TileFn kTiles[][2] = {
-    {Tile<1, false>, Tile<1, true>},
-    {Tile<2, false>, Tile<2, true>},
-    {Tile<3, false>, Tile<3, true>},
-    {Tile<4, false>, Tile<4, true>},
-    {Tile<5, false>, Tile<5, true>},
-    {Tile<6, false>, Tile<6, true>},
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3_ZEN4
-    {Tile<7, false>, Tile<7, true>},
-    {Tile<8, false>, Tile<8, true>},
-    {Tile<9, false>, Tile<9, true>},
-    {Tile<10, false>, Tile<10, true>},
-    {Tile<11, false>, Tile<11, true>},
-    {Tile<12, false>, Tile<12, true>},
+  // With two vectors of columns they leave registers for a row of the panel and a factor.
+  static constexpr TilesOfHeight kTiles[] = {
+    kTilesOf<1>,
+    kTilesOf<2>,
+    kTilesOf<3>,
+    kTilesOf<4>,
+    kTilesOf<5>,
+    kTilesOf<6>,
+#if REPRISE_HAS_32_VECTORS
+    kTilesOf<7>,
+    kTilesOf<8>,
+    kTilesOf<9>,
+    kTilesOf<10>,
+    kTilesOf<11>,
+    kTilesOf<12>,
 #endif
   };
-  const auto width = 2 * static_cast<int64_t>(hn::Lanes(Floats()));
+  constexpr auto kMostPixels = static_cast<int64_t>(std::size(kTiles));
+  const auto lanes = static_cast<int64_t>(hn::Lanes(Floats()));
+  const int64_t width = 2 * lanes;
   // Tiles of nearly equal size: a rest of one pixel would take as long as one of four.
   const int64_t tiles = (block.pixels + kMostPixels - 1) / kMostPixels;
-  const float* panel = block.panels;
-  for (int64_t at = 0; at < block.columns; at += width, panel += block.taps * block.depth * width) {
-    const int64_t columns = std::min(width, block.columns - at);
+  const int64_t panel_elements = block.taps * block.depth * width;
+  const int64_t panels = (block.columns + width - 1) / width;
+  const int64_t at_once = std::max<int64_t>(1, kElementsAtOnce / panel_elements);
+  const int64_t asking_tiles = (width + kLine - 1) / kLine;  // each of them asks for a line in each row
+  for (int64_t first = 0; first < panels; first += at_once) {
+    const int64_t last = std::min(first + at_once, panels);
+    const float* const next = last < panels ? block.panels + last * panel_elements : block.next;
     int64_t pixel = 0;
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const int64_t end = block.pixels * (tile + 1) / tiles;
-      kTiles[end - pixel - 1][tile == 0 && at + width < block.columns ? 1 : 0](block, pixel, panel, at, columns);
+      const TilesOfHeight& fns = kTiles[end - pixel - 1];
+      for (int64_t p = first; p < last; ++p) {
+        const float* const panel = block.panels + p * panel_elements;
+        const int64_t at = p * width;
+        if (block.columns - at <= lanes) {
+          fns.half(block, pixel, panel, at, nullptr);
+        } else if (next != nullptr && at_once == 1 && tile < asking_tiles) {
+          fns.asking(block, pixel, panel, at, next + tile * block.taps * block.depth * kLine);
+        } else {
+          fns.whole(block, pixel, panel, at, nullptr);
+        }
+      }
       pixel = end;
     }
   }
 }
 
-template <int kPixels, int kVectors, class Some>
-HWY_ATTR void Strip(const PlanePixels& block, int64_t pixel, int64_t at, Some some) {
+// ---- Each channel by itself ----
+
+// kKernel, kStep: columns of the kernel and of the input from one pixel to the next, which share what they load; 0:
+// any.
+template <int kPixels, int kVectors, int kKernel, int kStep, class Some>
+HWY_INLINE HWY_ATTR void Strip(const PlanePixels& block, int64_t pixel, int64_t at, Some some) {
   const Floats d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   Vector sum[kPixels][kVectors];
   for (int i = 0; i < kPixels; ++i) {
     for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Zero(d);
   }
-  const float* const* rows = block.rows + pixel;
+  const float* const* rows = block.rows + pixel * block.pixel_step;
   const float* weight = block.weights + at;
-  for (int64_t t = 0; t < block.taps; ++t, rows += block.row_stride, weight += block.channels) {
-    Vector factor[kVectors];
-    for (int v = 0; v < kVectors; ++v) factor[v] = some.Load(weight + v * lanes);
-    for (int i = 0; i < kPixels; ++i) {
-      const float* const row = rows[i] + at;
-      for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::MulAdd(some.Load(row + v * lanes), factor[v], sum[i][v]);
+  for (int64_t y = 0; y < block.kernel_h; ++y, rows += block.row_stride) {
+    if constexpr (kKernel != 0) {
+      Vector factor[kKernel][kVectors];
+      for (int x = 0; x < kKernel; ++x, weight += block.channels) {
+        for (int v = 0; v < kVectors; ++v) factor[x][v] = some.Load(weight + v * lanes);
+      }
+#pragma GCC unroll 32
+      for (int column = 0; column < (kPixels - 1) * kStep + kKernel; ++column) {
+        const float* const from = rows[column] + at;
+        Vector value[kVectors];
+        for (int v = 0; v < kVectors; ++v) value[v] = some.Load(from + v * lanes);
+#pragma GCC unroll 8
+        for (int i = 0; i < kPixels; ++i) {
+          const int x = column - i * kStep;
+          if (x < 0 || x >= kKernel) continue;
+          for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::MulAdd(value[v], factor[x][v], sum[i][v]);
+        }
+      }
+    } else {
+      for (int64_t x = 0; x < block.kernel_w; ++x, weight += block.channels) {
+        Vector factor[kVectors];
+        for (int v = 0; v < kVectors; ++v) factor[v] = some.Load(weight + v * lanes);
+        for (int i = 0; i < kPixels; ++i) {
+          const float* const from = rows[i * block.pixel_step + x * block.tap_step] + at;
+          for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::MulAdd(some.Load(from + v * lanes), factor[v], sum[i][v]);
+        }
+      }
     }
   }
-  for (int i = 0; i < kPixels; ++i) {
-    for (int v = 0; v < kVectors; ++v) {
-      float* const to = block.out + (pixel + i) * block.out_stride + at + v * lanes;
-      some.Store(Finish(sum[i][v], block.epilogue, pixel + i, at + v * lanes, some), to);
-    }
+  for (int v = 0; v < kVectors; ++v) {
+    const Finish finish(block.epilogue, at + v * lanes, some);
+    float* to = block.out + pixel * block.out_stride + at + v * lanes;
+    for (int i = 0; i < kPixels; ++i, to += block.out_stride) some.Store(finish(sum[i][v], pixel + i), to);
   }
 }
 
-template <int kPixels>
+template <int kPixels, int kKernel, int kStep>
 HWY_ATTR void Filter(const PlanePixels& block, int64_t pixel) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(Floats()));
   int64_t at = 0;
-  for (; at + 2 * lanes <= block.channels; at += 2 * lanes) Strip<kPixels, 2>(block, pixel, at, AllLanes());
-  for (; at + lanes <= block.channels; at += lanes) Strip<kPixels, 1>(block, pixel, at, AllLanes());
-  if (at < block.channels) Strip<kPixels, 1>(block, pixel, at, FirstLanes{block.channels - at});
+  for (; at + 2 * lanes <= block.channels; at += 2 * lanes) {
+    Strip<kPixels, 2, kKernel, kStep>(block, pixel, at, AllLanes());
+  }
+  for (; at + lanes <= block.channels; at += lanes) Strip<kPixels, 1, kKernel, kStep>(block, pixel, at, AllLanes());
+  if (at < block.channels) {
+    Strip<kPixels, 1, kKernel, kStep>(block, pixel, at, FirstLanes(block.channels - at));
+  }
+}
+
+template <int kKernel, int kStep>
+HWY_ATTR void FilterRow(const PlanePixels& block) {
+  int64_t pixel = 0;
+#if REPRISE_HAS_32_VECTORS
+  // Rows of pictures are multiples of seven more often than not.
+  for (; pixel + 7 <= block.pixels; pixel += 7) Filter<7, kKernel, kStep>(block, pixel);
+#endif
+  for (; pixel + 4 <= block.pixels; pixel += 4) Filter<4, kKernel, kStep>(block, pixel);
+  for (; pixel + 2 <= block.pixels; pixel += 2) Filter<2, kKernel, kStep>(block, pixel);
+  for (; pixel < block.pixels; ++pixel) Filter<1, kKernel, kStep>(block, pixel);
 }
 
 HWY_ATTR void FilterAll(const PlanePixels& block) {
-  int64_t pixel = 0;
-  for (; pixel + 4 <= block.pixels; pixel += 4) Filter<4>(block, pixel);
-  for (; pixel < block.pixels; ++pixel) Filter<1>(block, pixel);
+  const bool is_near = block.tap_step == 1;
+  if (is_near && block.kernel_w == 3 && block.pixel_step == 1) return FilterRow<3, 1>(block);
+  if (is_near && block.kernel_w == 3 && block.pixel_step == 2) return FilterRow<3, 2>(block);
+  if (is_near && block.kernel_w == 5 && block.pixel_step == 1) return FilterRow<5, 1>(block);
+  FilterRow<0, 0>(block);
+}
+
+// ---- Pools ----
+
+template <int kVectors, class Some>
+HWY_INLINE HWY_ATTR void LargestAt(const float* const* pixels, int64_t count, int64_t at, float* out, Some some) {
+  const Floats d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  Vector best[kVectors];
+  for (int v = 0; v < kVectors; ++v) best[v] = hn::Set(d, -std::numeric_limits<float>::infinity());
+  for (int64_t i = 0; i < count; ++i) {
+    for (int v = 0; v < kVectors; ++v) {
+      const Vector x = some.Load(pixels[i] + at + v * lanes);
+      // Larger or NaN.
+      best[v] = hn::IfThenElse(hn::Or(hn::Gt(x, best[v]), hn::IsNaN(x)), x, best[v]);
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) some.Store(best[v], out + at + v * lanes);
+}
+
+HWY_ATTR void Largest(const float* const* pixels, int64_t count, int64_t channels, float* out) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(Floats()));
+  int64_t at = 0;
+  for (; at + 4 * lanes <= channels; at += 4 * lanes) LargestAt<4>(pixels, count, at, out, AllLanes());
+  for (; at + lanes <= channels; at += lanes) LargestAt<1>(pixels, count, at, out, AllLanes());
+  if (at < channels) LargestAt<1>(pixels, count, at, out, FirstLanes(channels - at));
+}
+
+// ---- What follows sums that are there ----
+
+template <class Lanes>
+HWY_INLINE HWY_ATTR void FinishColumns(const FinishedPixels& block, int64_t at, Lanes lanes) {
+  const Finish finish(block.epilogue, at, lanes);
+  const float* from = block.in + at;
+  float* to = block.out + at;
+  for (int64_t p = 0; p < block.pixels; ++p, from += block.stride, to += block.stride) {
+    lanes.Store(finish(lanes.Load(from), p), to);
+  }
+}
+
+HWY_ATTR void FinishAll(const FinishedPixels& block) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(Floats()));
+  int64_t at = 0;
+  for (; at + lanes <= block.columns; at += lanes) FinishColumns(block, at, AllLanes());
+  if (at < block.columns) FinishColumns(block, at, FirstLanes(block.columns - at));
 }
 
 }  // namespace HWY_NAMESPACE
@@ -198,9 +278,15 @@ namespace reprise::kernels::simd {
 
 HWY_EXPORT(Multiply);
 HWY_EXPORT(FilterAll);
+HWY_EXPORT(FinishAll);
+HWY_EXPORT(Largest);
 
 void MultiplyPixels(const PixelBlock& block) { HWY_DYNAMIC_DISPATCH(Multiply)(block); }
 void FilterPixels(const PlanePixels& block) { HWY_DYNAMIC_DISPATCH(FilterAll)(block); }
+void FinishPixels(const FinishedPixels& block) { HWY_DYNAMIC_DISPATCH(FinishAll)(block); }
+void LargestOfPixels(const float* const* pixels, int64_t count, int64_t channels, float* out) {
+  HWY_DYNAMIC_DISPATCH(Largest)(pixels, count, channels, out);
+}
 
 }  // namespace reprise::kernels::simd
 #endif

@@ -9,12 +9,21 @@
 
 namespace reprise::kernels::simd {
 
-/// What becomes of the sums when they are complete.
+/// (x - centre) * scale + shift, each by itself: one number for each channel.
+struct ChannelScaling {
+  const float* centre = nullptr;
+  const float* scale = nullptr;  ///< null: there is no scaling
+  const float* shift = nullptr;
+};
+
+/// What becomes of the sums when they are complete, in this order.
 struct PixelEpilogue {
   const float* bias = nullptr;    ///< one number for each column; null: none
+  ChannelScaling scaling;         ///< of columns
   const float* addend = nullptr;  ///< of pixel p, column j: addend[p * addend_stride + j]; null: none
   int64_t addend_stride = 0;
-  bool clamps = false;  ///< NaN stays NaN
+  bool clamps = false;   ///< NaN stays NaN, zeros stay as they are
+  bool is_relu = false;  ///< what is not above 0 becomes 0; NaN stays NaN
   float low = 0, high = 0;
 };
 
@@ -27,6 +36,7 @@ struct PixelBlock {
   int64_t first;  ///< element of each row that depth begins at
   int64_t depth;
   const float* panels;  ///< column panels, each [taps, depth, PanelWidth(float)]
+  const float* next;    ///< panels that will be read after these, to be fetched meanwhile; null: none
   int64_t columns;
   float* out;
   int64_t out_stride;  ///< from one pixel to the next
@@ -36,18 +46,34 @@ struct PixelBlock {
 };
 void MultiplyPixels(const PixelBlock& block);
 
-/// out[p, c] = sum over taps of rows[t * row_stride + p][c] * weights[t, c]: each channel by itself, then the epilogue.
+/// out[p, c] = sum over y, x of rows[y * row_stride + p * pixel_step + x * tap_step][c] * weights[y, x, c], each
+/// channel by itself, y first; then the epilogue.
 struct PlanePixels {
-  const float* const* rows;
-  int64_t row_stride;
+  const float* const* rows;  ///< by row of the kernel, then column of the input
+  int64_t row_stride;        ///< from one row of the kernel to the next
+  int64_t pixel_step, tap_step;
   int64_t pixels;
-  int64_t taps;
-  const float* weights;  ///< [taps, channels]
+  int64_t kernel_h, kernel_w;
+  const float* weights;  ///< [kernel_h, kernel_w, channels]
   int64_t channels;
   float* out;
   int64_t out_stride;
   PixelEpilogue epilogue;
 };
 void FilterPixels(const PlanePixels& block);
+
+/// out[p, j] = the epilogue of in[p, j], as if that were a sum. out may be in.
+struct FinishedPixels {
+  const float* in;
+  int64_t pixels, columns;
+  float* out;
+  int64_t stride;  ///< of both, from one pixel to the next
+  PixelEpilogue epilogue;
+};
+void FinishPixels(const FinishedPixels& block);
+
+/// out[c] = the largest of pixels[i][c] for i < count, -inf where there are none; NaN where there is one. out may be
+/// pixels[0].
+void LargestOfPixels(const float* const* pixels, int64_t count, int64_t channels, float* out);
 
 }  // namespace reprise::kernels::simd

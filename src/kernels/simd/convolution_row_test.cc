@@ -12,23 +12,12 @@
 
 #include "kernels/convolution.h"
 #include "kernels/simd/centred_sums.h"
+#include "kernels/simd/test_targets.h"
 
 namespace reprise::kernels::simd {
 namespace {
 
-// Runs fn once for every instruction set that this machine has; returns how many there are.
-template <class Fn>
-int ForEachTarget(Fn&& fn) {
-  int count = 0;
-  for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1, ++count) {
-    hwy::SetSupportedTargetsForTest(rest & -rest);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    fn(rest & -rest);
-    hwy::SetSupportedTargetsForTest(0);
-  }
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  return count;
-}
+using testing::ForEachTarget;
 
 // Small whole numbers: sums of their products are exact in any order.
 std::vector<float> Numbers(int64_t n, int64_t step) {

@@ -52,19 +52,17 @@ HWY_INLINE HWY_ATTR void ForEachVec(size_t n, const Fn& fn) {
 
 // e^x = 2^k e^r with k = round(x / ln 2), |r| <= ln 2 / 2, and e^r = 1 + r + r^2 q(r), q interpolated at Chebyshev
 // nodes, degree 5.
-HWY_INLINE HWY_ATTR FloatVec Exp(FloatVec x) {
+struct ReducedExp {
+  FloatVec e;                // e^r
+  hn::Vec<IntTag> exponent;  // k
+};
+HWY_INLINE HWY_ATTR ReducedExp ReduceForExp(FloatVec c) {
   const FloatTag d;
   const IntTag di;
-  // Beyond these bounds the result is 0 or infinity; NaN takes the lower one here and is put back at the end.
-  const FloatVec low = hn::Set(d, -110.0f);
-  const FloatVec high = hn::Set(d, 100.0f);
-  FloatVec c = hn::IfThenElse(hn::Ge(x, low), x, low);
-  c = hn::IfThenElse(hn::Le(c, high), c, high);
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
   const FloatVec magic = hn::Set(d, 12582912.0f);
   const FloatVec biased = hn::Add(hn::Mul(c, hn::Set(d, 0x1.715476p+0f)), magic);
   const FloatVec k = hn::Sub(biased, magic);
-  const auto k_int = hn::Sub(hn::BitCast(di, biased), hn::BitCast(di, magic));
   // ln 2 in two parts; the first has 9 mantissa bits, so k times it is exact.
   FloatVec r = hn::Sub(c, hn::Mul(k, hn::Set(d, 0.693359375f)));
   r = hn::Sub(r, hn::Mul(k, hn::Set(d, -0x1.bd0106p-13f)));
@@ -74,13 +72,36 @@ HWY_INLINE HWY_ATTR FloatVec Exp(FloatVec x) {
   q = hn::Add(hn::Mul(q, r), hn::Set(d, 0x1.5554e8p-5f));
   q = hn::Add(hn::Mul(q, r), hn::Set(d, 0x1.555556p-3f));
   q = hn::Add(hn::Mul(q, r), hn::Set(d, 0.5f));
-  const FloatVec e = hn::Add(hn::Add(hn::Mul(hn::Mul(q, r), r), r), hn::Set(d, 1.0f));
+  return {hn::Add(hn::Add(hn::Mul(hn::Mul(q, r), r), r), hn::Set(d, 1.0f)),
+          hn::Sub(hn::BitCast(di, biased), hn::BitCast(di, magic))};
+}
+
+// 2^k for k whose power is a normal number.
+HWY_INLINE HWY_ATTR FloatVec PowerOf2(hn::Vec<IntTag> k) {
+  const IntTag di;
+  return hn::BitCast(FloatTag(), hn::ShiftLeft<23>(hn::Add(k, hn::Set(di, 127))));
+}
+
+inline HWY_NOINLINE HWY_ATTR FloatVec AnyExp(FloatVec x) {
+  const FloatTag d;
+  // Beyond these bounds the result is 0 or infinity; NaN takes the lower one here and is put back at the end.
+  const FloatVec low = hn::Set(d, -110.0f);
+  const FloatVec high = hn::Set(d, 100.0f);
+  FloatVec c = hn::IfThenElse(hn::Ge(x, low), x, low);
+  c = hn::IfThenElse(hn::Le(c, high), c, high);
+  const ReducedExp parts = ReduceForExp(c);
   // Two exact powers: only the last product can round (to a subnormal) or overflow.
-  const auto half = hn::ShiftRight<1>(k_int);
-  const auto bias = hn::Set(di, 127);
-  const FloatVec scale1 = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(half, bias)));
-  const FloatVec scale2 = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::Sub(k_int, half), bias)));
-  return hn::IfThenElse(hn::Eq(x, x), hn::Mul(hn::Mul(e, scale1), scale2), hn::Add(x, x));
+  const auto half = hn::ShiftRight<1>(parts.exponent);
+  const FloatVec scaled = hn::Mul(hn::Mul(parts.e, PowerOf2(half)), PowerOf2(hn::Sub(parts.exponent, half)));
+  return hn::IfThenElse(hn::Eq(x, x), scaled, hn::Add(x, x));
+}
+
+HWY_INLINE HWY_ATTR FloatVec Exp(FloatVec x) {
+  const FloatTag d;
+  // Within these bounds neither the power nor the product leaves the normal numbers.
+  if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Le(hn::Abs(x), hn::Set(d, 86.0f))))) return AnyExp(x);
+  const ReducedExp parts = ReduceForExp(x);
+  return hn::Mul(parts.e, PowerOf2(parts.exponent));
 }
 
 // log(x): x = 2^k m with m within sqrt(1/2) and sqrt(2), f = m - 1, and log(1 + f) = f - f^2 / 2 + f^3 p(f), p

@@ -10,6 +10,7 @@
 #define HWY_TARGET_INCLUDE "kernels/simd/fold.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/simd/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace reprise::kernels::simd {
@@ -33,6 +34,15 @@ HWY_INLINE HWY_ATTR FloatVec Term(FloatVec x, FloatVec shift) {
   return x;
 }
 
+// The sum of 16 lanes in as many vectors as that takes, pairwise.
+template <size_t kVectors>
+HWY_INLINE HWY_ATTR float FoldVectors(FloatVec (&sums)[kVectors]) {
+  for (size_t width = kVectors / 2; width > 0; width /= 2) {
+    for (size_t v = 0; v < width; ++v) sums[v] = hn::Add(sums[v], sums[v + width]);
+  }
+  return FoldLanes(FloatTag(), sums[0], AddLanes());
+}
+
 // The 16 lanes lie in 1, 2 or 4 vectors.
 template <SumOf what>
 HWY_ATTR void SumBlock(const void* data, int64_t count, const void* shift_at, void* out) {
@@ -51,7 +61,6 @@ HWY_ATTR void SumBlock(const void* data, int64_t count, const void* shift_at, vo
       sums[v] = hn::Add(sums[v], Term<what>(hn::LoadU(d, x + i + v * kWidth), shift));
     }
   }
-  HWY_ALIGN float lanes[kLanes];
   if (i != n) {  // the missing elements give the term 0
     HWY_ALIGN float tail[kLanes];
     for (float& value : tail) value = shift_value;
@@ -60,11 +69,7 @@ HWY_ATTR void SumBlock(const void* data, int64_t count, const void* shift_at, vo
       sums[v] = hn::Add(sums[v], Term<what>(hn::Load(d, tail + v * kWidth), shift));
     }
   }
-  for (size_t v = 0; v < kVectors; ++v) hn::Store(sums[v], d, lanes + v * kWidth);
-  for (size_t width = kLanes / 2; width > 0; width /= 2) {
-    for (size_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
-  }
-  *static_cast<float*>(out) = lanes[0];
+  *static_cast<float*>(out) = FoldVectors(sums);
 }
 
 // Sums of kBlocks blocks of 512: as SumBlock gives them one by one, but so many chains of additions run at a time.
@@ -87,22 +92,23 @@ HWY_ATTR void SumBlocks(const void* data, const void* shift_at, void* out) {
       }
     }
   }
-  for (size_t b = 0; b < kBlocks; ++b) {
-    HWY_ALIGN float lanes[kLanes];
-    for (size_t v = 0; v < kVectors; ++v) hn::Store(sums[b][v], d, lanes + v * kWidth);
-    for (size_t width = kLanes / 2; width > 0; width /= 2) {
-      for (size_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
-    }
-    static_cast<float*>(out)[b] = lanes[0];
-  }
+  for (size_t b = 0; b < kBlocks; ++b) static_cast<float*>(out)[b] = FoldVectors(sums[b]);
 }
 
 // NaN in `x` or `acc` stays: comparisons with it are false, and the selection then takes the operand that is one.
-template <bool is_max>
-HWY_INLINE HWY_ATTR FloatVec Extreme(FloatVec acc, FloatVec x) {
+template <bool is_max, class Vec>
+HWY_INLINE HWY_ATTR Vec Extreme(Vec acc, Vec x) {
   const auto better = is_max ? hn::Gt(x, acc) : hn::Lt(x, acc);
   return hn::IfThenElse(hn::Or(better, hn::IsNaN(x)), x, acc);
 }
+
+template <bool is_max>
+struct ExtremeLanes {
+  template <class Vec>
+  HWY_INLINE HWY_ATTR Vec operator()(Vec a, Vec b) const {
+    return Extreme<is_max>(a, b);
+  }
+};
 
 template <bool is_max>
 HWY_ATTR void ExtremeBlock(const void* data, int64_t count, const void*, void* out) {
@@ -130,13 +136,10 @@ HWY_ATTR void ExtremeBlock(const void* data, int64_t count, const void*, void* o
   }
   for (; i + kWidth <= n; i += kWidth) best[0] = Extreme<is_max>(best[0], hn::LoadU(d, x + i));
   best[0] = Extreme<is_max>(Extreme<is_max>(best[0], best[1]), Extreme<is_max>(best[2], best[3]));
-  HWY_ALIGN float lanes[kWidth];
-  hn::Store(best[0], d, lanes);
-  float result = worst;
+  float result = FoldLanes(d, best[0], ExtremeLanes<is_max>());
   const auto take = [&result](float value) {
     if ((is_max ? value > result : value < result) || value != value) result = value;
   };
-  for (float lane : lanes) take(lane);
   for (; i < n; ++i) take(x[i]);
   *static_cast<float*>(out) = result;
 }

@@ -1,27 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <bit>
 #include <cmath>
 #include <vector>
 
 #include "kernels/simd/math_rows.h"
+#include "kernels/simd/test_targets.h"
 
 namespace reprise::kernels::simd {
 namespace {
 
-// Runs fn once for every instruction set that this machine has.
-template <class Fn>
-void ForEachTarget(Fn&& fn) {
-  for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
-    hwy::SetSupportedTargetsForTest(rest & -rest);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    fn(rest & -rest);
-    hwy::SetSupportedTargetsForTest(0);
-  }
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-}
+using testing::ForEachTarget;
 
 struct Function {
   const char* name;

@@ -2,8 +2,8 @@
 #include "kernels/simd/matmul_tile.h"
 
 #include <algorithm>
+#include <array>
 #include <type_traits>
-#include <utility>
 
 #include "kernels/simd/targets.h"
 
@@ -11,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "kernels/simd/matmul_tile.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/simd/fold_lanes-inl.h"
 #include "kernels/simd/widen-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -23,37 +24,78 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class T>
 using Tag = hn::CappedTag<T, 64 / sizeof(T)>;
 
+constexpr int64_t kLineBytes = 64;
+
 // ---- Tiles over packed panels ----
 
-// kRows rows times kPanels panels of c stay in registers over the whole depth.
-template <int kRows, int kPanels, class T>
-HWY_ATTR void Tile(LeftRows<T> left, const T* right, RightPanels<T> layout, T* c, int64_t c_stride, int64_t depth,
-                   bool accumulates) {
-  constexpr int kVectors = 2;
+// Rows of one tile: with 32 registers 24 of them hold sums, with 16 of them 12.
+constexpr int kMostRows = HWY_MAX_BYTES == 64 ? 12 : 6;
+constexpr int kVectors = 2;
+
+// Memory that a tile asks for, line by line: `lines` of them every `period` steps of the depth.
+struct Ahead {
+  const char* data = nullptr;
+  int64_t lines = 0;
+  int64_t period = 16;
+  int64_t left = INT64_MAX;       // lines until the end of a row,
+  int64_t row_lines = INT64_MAX;  // of so many,
+  int64_t jump = 0;               // and from there to the next one
+};
+
+// kRows rows times kPanels panels of c stay in registers over the whole depth. What is read next is asked for on the
+// way, and the rows of c, which the loads at the end would wait for.
+template <int kRows, int kPanels, class T, class B>
+HWY_ATTR void Tile(LeftRows<T> left, const B* right, RightPanels<B> layout, T* c, int64_t c_stride, int64_t depth,
+                   bool accumulates, const Ahead& ahead) {
   const Tag<T> d;
-  const size_t lanes = hn::Lanes(d);
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  constexpr int kBases = (kRows + 2) / 3;  // one for each three rows, so that addresses fit in registers
+  const T* base[kBases];
+  HWY_UNROLL(4) for (int g = 0; g < kBases; ++g) base[g] = left.data + 3 * g * left.row_stride;
+  const int64_t row_stride = left.row_stride;
+  const int64_t panel_stride = kPanels > 1 ? layout.panel_stride : 0;
+  const char* next = ahead.data;
+  int64_t lines_left = ahead.left;
+  T* next_row = c;
+  T* const end_of_rows = c + kRows * c_stride;
   hn::Vec<Tag<T>> sum[kRows][kPanels][kVectors];
-  for (int i = 0; i < kRows; ++i) {
-    for (int p = 0; p < kPanels; ++p) {
-      for (int v = 0; v < kVectors; ++v) sum[i][p][v] = hn::Zero(d);
+  HWY_UNROLL(12) for (int i = 0; i < kRows; ++i) {
+    HWY_UNROLL(4) for (int p = 0; p < kPanels; ++p) {
+      HWY_UNROLL(2) for (int v = 0; v < kVectors; ++v) sum[i][p][v] = hn::Zero(d);
     }
   }
-  const T* const a = left.data;
-  for (int64_t k = 0; k < depth; ++k) {
-    for (int p = 0; p < kPanels; ++p) {
-      hn::Vec<Tag<T>> columns[kVectors];
-      for (int v = 0; v < kVectors; ++v) columns[v] = hn::LoadU(d, right + p * layout.panel_stride + v * lanes);
-      for (int i = 0; i < kRows; ++i) {
-        const auto value = hn::Set(d, a[i * left.row_stride + k]);
-        for (int v = 0; v < kVectors; ++v) sum[i][p][v] = hn::MulAdd(value, columns[v], sum[i][p][v]);
+  for (int64_t k = 0; k < depth;) {
+    for (int64_t l = 0; l < ahead.lines; ++l) {
+      __builtin_prefetch(next, 0, 3);  // other hints are not followed by all processors
+      next += kLineBytes;
+      if (--lines_left == 0) {
+        next += ahead.jump;
+        lines_left = ahead.row_lines;
       }
     }
-    right += layout.row_stride;
+    if (next_row != end_of_rows) {
+      constexpr auto kLanes = static_cast<int64_t>(kLineBytes / sizeof(T));
+      for (int64_t l = 0; l < kPanels * kVectors * lanes; l += kLanes) __builtin_prefetch(next_row + l, 1, 3);
+      next_row += c_stride;
+    }
+    const int64_t end = std::min(depth, k + ahead.period);
+    for (; k < end; ++k) {
+      HWY_UNROLL(4) for (int p = 0; p < kPanels; ++p) {
+        hn::Vec<Tag<T>> columns[kVectors];
+        HWY_UNROLL(2) for (int v = 0; v < kVectors; ++v) columns[v] = Widen(d, right + p * panel_stride + v * lanes);
+        HWY_UNROLL(12) for (int i = 0; i < kRows; ++i) {
+          const auto value = hn::Set(d, base[i / 3][i % 3 * row_stride]);
+          HWY_UNROLL(2) for (int v = 0; v < kVectors; ++v) sum[i][p][v] = hn::MulAdd(value, columns[v], sum[i][p][v]);
+        }
+      }
+      HWY_UNROLL(4) for (int g = 0; g < kBases; ++g)++ base[g];
+      right += layout.row_stride;
+    }
   }
-  for (int i = 0; i < kRows; ++i) {
-    for (int p = 0; p < kPanels; ++p) {
-      for (int v = 0; v < kVectors; ++v) {
-        T* to = c + i * c_stride + (p * kVectors + v) * lanes;
+  HWY_UNROLL(12) for (int i = 0; i < kRows; ++i, c += c_stride) {
+    HWY_UNROLL(4) for (int p = 0; p < kPanels; ++p) {
+      HWY_UNROLL(2) for (int v = 0; v < kVectors; ++v) {
+        T* to = c + (p * kVectors + v) * lanes;
         if (accumulates) sum[i][p][v] = hn::Add(hn::LoadU(d, to), sum[i][p][v]);
         hn::StoreU(sum[i][p][v], d, to);
       }
@@ -61,71 +103,97 @@ HWY_ATTR void Tile(LeftRows<T> left, const T* right, RightPanels<T> layout, T* c
   }
 }
 
-// What will be read next, asked for in equal parts while tiles are computed.
+// What will be read next, in the order of memory: each tile asks for an equal share of its lines.
 class Prefetcher {
  public:
-  Prefetcher(const NextRead* next, int64_t tiles) {
-    if (next == nullptr || next->data == nullptr) return;
+  // `panels`: of the right operand, back to back, `panel_bytes` each; `tiles`: that each of them has
+  Prefetcher(const NextRead* next, const void* right, int64_t panels, int64_t panel_bytes, int64_t tiles, int64_t depth)
+      : depth_(depth), tiles_(tiles) {
+    if (next == nullptr) return;
     next_ = *next;
-    const int64_t lines = next_.rows * ((next_.row_bytes + kLine - 1) / kLine);
-    step_ = (lines + tiles - 1) / tiles;
-  }
-  HWY_INLINE void Step() {
-    for (int64_t i = 0; i < step_ && row_ < next_.rows; ++i) {
-      __builtin_prefetch(next_.data + row_ * next_.row_stride + offset_, 0, 2);
-      offset_ += kLine;
-      if (offset_ < next_.row_bytes) continue;
-      offset_ = 0;
-      ++row_;
+    if (next_.is_behind_panels && panels > 1) {
+      own_ = {static_cast<const char*>(right) + panel_bytes, 1, 0, (panels - 1) * panel_bytes};
+      own_panels_ = panels - 1;
     }
+    next_panels_ = panels - own_panels_;
+  }
+  // For a tile of `count` panels from `panel` on.
+  HWY_INLINE Ahead OfTile(int64_t panel, int64_t count, int64_t tile) const {
+    if (panel < own_panels_) return ShareOf(own_, panel, count, tile, own_panels_);
+    return ShareOf(next_, panel - own_panels_, count, tile, next_panels_);
   }
 
  private:
-  static constexpr int64_t kLine = 64;
+  HWY_INLINE Ahead ShareOf(const NextRead& read, int64_t panel, int64_t count, int64_t tile, int64_t panels) const {
+    Ahead ahead;
+    if (read.data == nullptr) return ahead;
+    const int64_t row_lines = (read.row_bytes + kLineBytes - 1) / kLineBytes;
+    const int64_t total = read.rows * row_lines;
+    const int64_t first = panel * tiles_ + tile;
+    const int64_t begin = total * first / (panels * tiles_);
+    const int64_t lines = total * (first + count) / (panels * tiles_) - begin;
+    if (lines == 0) return ahead;
+    const int64_t row = read.rows == 1 ? 0 : begin / row_lines;  // a division less
+    const int64_t at = begin - row * row_lines;
+    ahead.data = read.data + row * read.row_stride + at * kLineBytes;
+    ahead.lines = lines <= depth_ ? 1 : (lines + depth_ - 1) / depth_;
+    ahead.period = lines <= depth_ ? depth_ / lines : 1;
+    ahead.left = row_lines - at;
+    ahead.row_lines = row_lines;
+    ahead.jump = read.row_stride - row_lines * kLineBytes;
+    return ahead;
+  }
+
+  NextRead own_;  // panels but the first
   NextRead next_;
-  int64_t step_ = 0;
-  int64_t row_ = 0;
-  int64_t offset_ = 0;
+  int64_t own_panels_ = 0;   // during which these are asked for
+  int64_t next_panels_ = 0;  // and that
+  int64_t depth_;
+  int64_t tiles_;
 };
 
-template <class T>
-using TileFn = void (*)(LeftRows<T> left, const T* right, RightPanels<T> layout, T* c, int64_t c_stride, int64_t depth,
-                        bool accumulates);
+template <class T, class B>
+using TileFn = void (*)(LeftRows<T> left, const B* right, RightPanels<B> layout, T* c, int64_t c_stride, int64_t depth,
+                        bool accumulates, const Ahead& ahead);
 
 // Few rows have too few sums for the latency of an addition, so that they take several panels at a time.
-template <class T>
-struct TileShape {
-  TileFn<T> one;      // panel
-  TileFn<T> several;  // as many as `panels`
-  int64_t panels;
+constexpr int PanelsOf(int rows) {
+  const int panels = kMostRows / rows;
+  return panels >= 4 ? 4 : panels >= 2 ? 2 : 1;  // operands come in fours
+}
+
+// By rows - 1: of one panel, and of PanelsOf(rows).
+template <class T, class B>
+struct TileShapes {
+  TileFn<T, B> of[kMostRows][2];
 };
 
-template <class T>
-HWY_ATTR void Block(LeftRows<T> left, RightPanels<T> right, T* c, int64_t c_stride, int64_t rows, int64_t cols,
+template <class T, class B, size_t... kIndex>
+constexpr TileShapes<T, B> MakeShapes(std::index_sequence<kIndex...>) {
+  return {{{Tile<kIndex + 1, 1, T, B>, Tile<kIndex + 1, PanelsOf(kIndex + 1), T, B>}...}};
+}
+
+template <class T, class B>
+HWY_ATTR void Block(LeftRows<T> left, RightPanels<B> right, T* c, int64_t c_stride, int64_t rows, int64_t cols,
                     int64_t depth, bool accumulates, const NextRead* next) {
-  static constexpr TileShape<T> kTiles[kTileRows] = {
-      {Tile<1, 1, T>, Tile<1, 4, T>, 4}, {Tile<2, 1, T>, Tile<2, 2, T>, 2}, {Tile<3, 1, T>, Tile<3, 2, T>, 2},
-      {Tile<4, 1, T>, Tile<4, 1, T>, 1}, {Tile<5, 1, T>, Tile<5, 1, T>, 1}, {Tile<6, 1, T>, Tile<6, 1, T>, 1}};
-  const int64_t width = 2 * static_cast<int64_t>(hn::Lanes(Tag<T>()));
+  static constexpr TileShapes<T, B> kShapes = MakeShapes<T, B>(std::make_index_sequence<kMostRows>());
+  const int64_t width = kVectors * static_cast<int64_t>(hn::Lanes(Tag<T>()));
   const int64_t panels = cols / width;
-  Prefetcher prefetcher(next, panels * ((rows + kTileRows - 1) / kTileRows));
-  const int64_t at_once = rows < kTileRows ? kTiles[rows - 1].panels : 1;
+  const int64_t tiles = (rows + kMostRows - 1) / kMostRows;
+  const Prefetcher prefetcher(next, right.data, panels, width * depth * static_cast<int64_t>(sizeof(B)), tiles, depth);
+  const int64_t at_once = tiles == 1 ? PanelsOf(static_cast<int>(rows)) : 1;
   for (int64_t p = 0; p < panels;) {
-    const bool has_several = p + at_once <= panels;
-    const int64_t taken = has_several ? at_once : 1;
-    const T* panel = right.data + p * right.panel_stride;
-    for (int64_t i = 0; i < rows;) {
-      // The last two tiles share their rows, since a tile of few is slow.
-      int64_t height = std::min(kTileRows, rows - i);
-      if (rows - i > kTileRows && rows - i <= kTileRows + kTileRows / 2) height = (rows - i + 1) / 2;
-      const TileShape<T>& shape = kTiles[height - 1];
-      (at_once > 1 && has_several ? shape.several : shape.one)({left.data + i * left.row_stride, left.row_stride},
-                                                               panel, right, c + i * c_stride + p * width, c_stride,
-                                                               depth, accumulates);
-      prefetcher.Step();
+    const bool has_several = at_once > 1 && p + at_once <= panels;
+    const B* const panel = right.data + p * right.panel_stride;
+    int64_t i = 0;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t height = (rows - i) / (tiles - tile);  // of about the same size, since tiles of few rows are slow
+      kShapes.of[height - 1][has_several]({left.data + i * left.row_stride, left.row_stride}, panel, right,
+                                          c + i * c_stride + p * width, c_stride, depth, accumulates,
+                                          prefetcher.OfTile(p, has_several ? at_once : 1, tile));
       i += height;
     }
-    p += taken;
+    p += has_several ? at_once : 1;
   }
 }
 
@@ -134,53 +202,49 @@ HWY_ATTR void Block(LeftRows<T> left, RightPanels<T> right, T* c, int64_t c_stri
 // The sum of the lanes of each vector. Vectors of float32 are folded four at a time.
 template <int kCount, class T>
 HWY_INLINE HWY_ATTR void FoldLanes(Tag<T> d, const hn::Vec<Tag<T>>* sums, T* totals) {
-#if HWY_MAX_BYTES >= 32
-  if constexpr (kCount == 4 && std::is_same_v<T, float>) {
-    const hn::RepartitionToWide<Tag<T>> pairs;
-    const auto fold = [](auto tag, auto a, auto b) HWY_ATTR {
-      return std::pair(hn::InterleaveLower(tag, a, b), hn::InterleaveUpper(tag, a, b));
-    };
-    const auto [low01, high01] = fold(d, sums[0], sums[1]);
-    const auto [low23, high23] = fold(d, sums[2], sums[3]);
-    const auto [low, high] =
-        fold(pairs, hn::BitCast(pairs, hn::Add(low01, high01)), hn::BitCast(pairs, hn::Add(low23, high23)));
-    // Each block of four lanes has a part of each of the four sums.
-    const auto blocks = hn::Add(hn::BitCast(d, low), hn::BitCast(d, high));
-    const hn::Half<Tag<T>> half;
-    const auto halves = hn::Add(hn::LowerHalf(half, blocks), hn::UpperHalf(half, blocks));
-#if HWY_MAX_BYTES == 64
-    const hn::Half<decltype(half)> quarter;
-    hn::StoreU(hn::Add(hn::LowerHalf(quarter, halves), hn::UpperHalf(quarter, halves)), quarter, totals);
-#else
-    hn::StoreU(halves, half, totals);
-#endif
-    return;
-  }
-#endif
+  if constexpr (kCount == 4 && std::is_same_v<T, float>) return FoldFour(d, sums, totals);
   for (int s = 0; s < kCount; ++s) totals[s] = hn::GetLane(hn::SumOfLanes(d, sums[s]));
 }
 
-// kRows x kCols sums, each in a vector over the depth.
-template <int kRows, int kCols, class T, class B>
+// kRows x kCols sums, each in a vector over the depth. With kPrefetches, as many columns behind these are asked for,
+// one after the other: as one run through memory, whatever the order in which they are read.
+template <int kRows, int kCols, bool kPrefetches, class T, class B>
 HWY_ATTR void DotTile(const StreamBlock<T, B>& block, int64_t i, int64_t j) {
   const Tag<T> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const T* const a = block.left.data + i * block.left.row_stride;
   const B* const b = block.right + j * block.right_stride;
   hn::Vec<Tag<T>> sum[kRows][kCols];
-  for (int r = 0; r < kRows; ++r) {
-    for (int s = 0; s < kCols; ++s) sum[r][s] = hn::Zero(d);
+  HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(8) for (int s = 0; s < kCols; ++s) sum[r][s] = hn::Zero(d);
   }
+  constexpr int kParts = kPrefetches ? kCols : 1;  // of the depth, in which one column each is asked for
+  constexpr int64_t kLineItems = kLineBytes / static_cast<int64_t>(sizeof(B));
+  const int64_t whole = block.depth / lanes * lanes;
+  const int64_t part = (block.depth / lanes + kParts - 1) / kParts * lanes;
   int64_t k = 0;
-  for (; k + lanes <= block.depth; k += lanes) {
-    hn::Vec<Tag<T>> row[kRows];
-    for (int r = 0; r < kRows; ++r) row[r] = hn::LoadU(d, a + r * block.left.row_stride + k);
-    for (int s = 0; s < kCols; ++s) {
-      const auto column = Widen(d, b + s * block.right_stride + k);
-      for (int r = 0; r < kRows; ++r) sum[r][s] = hn::MulAdd(row[r], column, sum[r][s]);
+  for (int p = 0; p < kParts; ++p) {
+    const int64_t end = std::min(whole, (p + 1) * part);
+    const B* next = b + (kCols + p) * block.right_stride;
+    for (; k < end; k += lanes) {
+      if constexpr (kPrefetches) {
+        for (int64_t l = 0; l < kParts * lanes; l += kLineItems) __builtin_prefetch(next + l);
+        next += kParts * lanes;
+      }
+      hn::Vec<Tag<T>> row[kRows];
+      HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) row[r] = hn::LoadU(d, a + r * block.left.row_stride + k);
+      HWY_UNROLL(8) for (int s = 0; s < kCols; ++s) {
+        const auto column = Widen(d, b + s * block.right_stride + k);
+        HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) sum[r][s] = hn::MulAdd(row[r], column, sum[r][s]);
+      }
     }
   }
-  for (int r = 0; r < kRows; ++r) {
+  if (k == block.depth && !block.accumulates) {
+    T* const to = block.c + i * block.c_stride + j;
+    HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) FoldLanes<kCols>(d, sum[r], to + r * block.c_stride);
+    return;
+  }
+  HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
     T totals[kCols];
     FoldLanes<kCols>(d, sum[r], totals);
     for (int s = 0; s < kCols; ++s) {
@@ -194,23 +258,48 @@ HWY_ATTR void DotTile(const StreamBlock<T, B>& block, int64_t i, int64_t j) {
   }
 }
 
+// Rows of one tile: with 32 registers 20 of them hold sums of four columns, with 16 of them 12.
+constexpr int64_t kMostDotRows = HWY_MAX_BYTES == 64 ? 5 : 3;
+
+// Rows of the next tile where so many are left. Of three rows or fewer compilers read a column anew for each of them,
+// so that such tiles are slow: 8 rows are 4 and 4, not 5 and 3.
+constexpr int64_t DotRows(int64_t left) {
+  if (left <= kMostDotRows) return left;
+  const int64_t behind = left - kMostDotRows;
+  return kMostDotRows > 3 && (behind == 1 || behind == 3) ? kMostDotRows - 1 : kMostDotRows;
+}
+
+template <class T, class B>
+using DotTileFn = void (*)(const StreamBlock<T, B>& block, int64_t i, int64_t j);
+
+template <int kCols, bool kPrefetches, class T, class B, size_t... kIndex>
+constexpr std::array<DotTileFn<T, B>, sizeof...(kIndex)> MakeDotTiles(std::index_sequence<kIndex...>) {
+  return {DotTile<kIndex + 1, kCols, kPrefetches, T, B>...};
+}
+
+// All rows times kCols columns; the first tile fetches these from memory.
+template <int kCols, bool kPrefetches, class T, class B>
+HWY_ATTR void DotColumns(const StreamBlock<T, B>& block, int64_t j) {
+  constexpr auto kRowCounts = std::make_index_sequence<kMostDotRows>();
+  static constexpr auto kFirst = MakeDotTiles<kCols, kPrefetches, T, B>(kRowCounts);
+  static constexpr auto kOthers = MakeDotTiles<kCols, false, T, B>(kRowCounts);
+  for (int64_t i = 0; i < block.rows;) {
+    const int64_t height = DotRows(block.rows - i);
+    (i == 0 ? kFirst : kOthers)[static_cast<size_t>(height - 1)](block, i, j);
+    i += height;
+  }
+}
+
 // Columns in groups, whose rows of the left operand come from the first-level cache and whose own elements from there
 // or the second level after the first rows.
 template <class T, class B>
 HWY_ATTR void ByColumns(const StreamBlock<T, B>& block) {
   constexpr int kCols = 4;
-  for (int64_t j = 0; j < block.cols; j += kCols) {
-    const bool is_full = j + kCols <= block.cols;
-    int64_t i = 0;
-    for (; is_full && i + 3 <= block.rows; i += 3) DotTile<3, kCols>(block, i, j);
-    for (; is_full && i + 2 <= block.rows; i += 2) DotTile<2, kCols>(block, i, j);
-    for (; i < block.rows; ++i) {
-      if (is_full) {
-        DotTile<1, kCols>(block, i, j);
-      } else {
-        for (int64_t l = j; l < block.cols; ++l) DotTile<1, 1>(block, i, l);
-      }
-    }
+  int64_t j = 0;
+  for (; j + 2 * kCols <= block.cols; j += kCols) DotColumns<kCols, true>(block, j);
+  for (; j + kCols <= block.cols; j += kCols) DotColumns<kCols, false>(block, j);
+  for (; j < block.cols; ++j) {
+    for (int64_t i = 0; i < block.rows; ++i) DotTile<1, 1, false>(block, i, j);
   }
 }
 
@@ -226,7 +315,7 @@ HWY_ATTR void AddRows(const StreamBlock<T, B>& block, int64_t i, int64_t k, bool
   for (int r = 0; r < kRows; ++r) {
     for (int s = 0; s < kDepth; ++s) factor[r][s] = hn::Set(d, a[r * block.left.row_stride + s]);
   }
-  constexpr int kVectors = 2;  // a cache line, which is prefetched for the rows to come
+  // kVectors are a cache line or two, which are prefetched for the rows to come.
   int64_t j = 0;
   for (; j + kVectors * lanes <= block.cols; j += kVectors * lanes) {
     hn::Vec<Tag<T>> sum[kRows][kVectors];
@@ -280,47 +369,71 @@ HWY_ATTR void ByRows(const StreamBlock<T, B>& block) {
 
 // ---- Exchanging rows and columns ----
 
-HWY_ATTR void TransposeBlock(const float* src, int64_t src_stride, int64_t rows, int64_t cols, float* dst,
-                             int64_t dst_stride) {
-  int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
+// Four rows and four columns.
+HWY_INLINE HWY_ATTR void TransposeFour(const float* from, int64_t src_stride, float* to, int64_t dst_stride) {
   const hn::FixedTag<float, 4> d;
   const hn::RepartitionToWide<decltype(d)> wide;
-  for (; i + 4 <= rows; i += 4) {
-    const float* const from = src + i * src_stride;
-    int64_t j = 0;
-    for (; j + 4 <= cols; j += 4) {
-      const auto a = hn::LoadU(d, from + j);
-      const auto b = hn::LoadU(d, from + src_stride + j);
-      const auto e = hn::LoadU(d, from + 2 * src_stride + j);
-      const auto f = hn::LoadU(d, from + 3 * src_stride + j);
-      const auto ab_low = hn::BitCast(wide, hn::InterleaveLower(d, a, b));
-      const auto ab_high = hn::BitCast(wide, hn::InterleaveUpper(d, a, b));
-      const auto ef_low = hn::BitCast(wide, hn::InterleaveLower(d, e, f));
-      const auto ef_high = hn::BitCast(wide, hn::InterleaveUpper(d, e, f));
-      float* const to = dst + j * dst_stride + i;
-      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, ab_low, ef_low)), d, to);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, ab_low, ef_low)), d, to + dst_stride);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, ab_high, ef_high)), d, to + 2 * dst_stride);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, ab_high, ef_high)), d, to + 3 * dst_stride);
+  const auto a = hn::LoadU(d, from);
+  const auto b = hn::LoadU(d, from + src_stride);
+  const auto e = hn::LoadU(d, from + 2 * src_stride);
+  const auto f = hn::LoadU(d, from + 3 * src_stride);
+  const auto ab_low = hn::BitCast(wide, hn::InterleaveLower(d, a, b));
+  const auto ab_high = hn::BitCast(wide, hn::InterleaveUpper(d, a, b));
+  const auto ef_low = hn::BitCast(wide, hn::InterleaveLower(d, e, f));
+  const auto ef_high = hn::BitCast(wide, hn::InterleaveUpper(d, e, f));
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, ab_low, ef_low)), d, to);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, ab_low, ef_low)), d, to + dst_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, ab_high, ef_high)), d, to + 2 * dst_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, ab_high, ef_high)), d, to + 3 * dst_stride);
+}
+#endif
+
+HWY_ATTR void TransposeBlock(const float* src, int64_t src_stride, int64_t rows, int64_t cols, float* dst,
+                             int64_t dst_stride) {
+  int64_t whole_rows = 0;
+  int64_t whole_cols = 0;
+#if HWY_TARGET != HWY_SCALAR
+  whole_rows = rows / 4 * 4;
+  whole_cols = cols / 4 * 4;
+  // Of the side whose rows lie further apart few are walked at a time: many of these may share the sets of a cache.
+  if (dst_stride > src_stride) {
+    for (int64_t j = 0; j < whole_cols; j += 4) {
+      for (int64_t i = 0; i < whole_rows; i += 4) {
+        TransposeFour(src + i * src_stride + j, src_stride, dst + j * dst_stride + i, dst_stride);
+      }
     }
-    for (; j < cols; ++j) {
-      for (int64_t l = 0; l < 4; ++l) dst[j * dst_stride + i + l] = from[l * src_stride + j];
+  } else {
+    for (int64_t i = 0; i < whole_rows; i += 4) {
+      for (int64_t j = 0; j < whole_cols; j += 4) {
+        TransposeFour(src + i * src_stride + j, src_stride, dst + j * dst_stride + i, dst_stride);
+      }
     }
   }
 #endif
-  for (; i < rows; ++i) {
-    for (int64_t j = 0; j < cols; ++j) dst[j * dst_stride + i] = src[i * src_stride + j];
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = i < whole_rows ? whole_cols : 0; j < cols; ++j) dst[j * dst_stride + i] = src[i * src_stride + j];
   }
 }
 
 // ---- What is exported ----
 
 HWY_ATTR int64_t FloatWidth() { return 2 * static_cast<int64_t>(hn::Lanes(Tag<float>())); }
+HWY_ATTR bool WidensHalfs() { return kWidensHalf; }
 HWY_ATTR int64_t DoubleWidth() { return 2 * static_cast<int64_t>(hn::Lanes(Tag<double>())); }
 
 HWY_ATTR void FloatBlock(LeftRows<float> left, RightPanels<float> right, float* c, int64_t c_stride, int64_t rows,
                          int64_t cols, int64_t depth, bool accumulates, const NextRead* next) {
+  Block(left, right, c, c_stride, rows, cols, depth, accumulates, next);
+}
+
+HWY_ATTR void HalfBlock(LeftRows<float> left, RightPanels<Half> right, float* c, int64_t c_stride, int64_t rows,
+                        int64_t cols, int64_t depth, bool accumulates, const NextRead* next) {
+  Block(left, right, c, c_stride, rows, cols, depth, accumulates, next);
+}
+
+HWY_ATTR void BFloat16Block(LeftRows<float> left, RightPanels<BFloat16> right, float* c, int64_t c_stride, int64_t rows,
+                            int64_t cols, int64_t depth, bool accumulates, const NextRead* next) {
   Block(left, right, c, c_stride, rows, cols, depth, accumulates, next);
 }
 
@@ -350,7 +463,10 @@ namespace reprise::kernels::simd {
 HWY_EXPORT(FloatWidth);
 HWY_EXPORT(DoubleWidth);
 HWY_EXPORT(FloatBlock);
+HWY_EXPORT(HalfBlock);
+HWY_EXPORT(BFloat16Block);
 HWY_EXPORT(DoubleBlock);
+HWY_EXPORT(WidensHalfs);
 HWY_EXPORT(FloatByColumns);
 HWY_EXPORT(HalfByColumns);
 HWY_EXPORT(BFloat16ByColumns);
@@ -364,11 +480,22 @@ HWY_EXPORT(DoubleByRows);
 HWY_EXPORT(TransposeBlock);
 
 int64_t PanelWidth(float) { return HWY_DYNAMIC_DISPATCH(FloatWidth)(); }
+bool WidensHalf() { return HWY_DYNAMIC_DISPATCH(WidensHalfs)(); }
 int64_t PanelWidth(double) { return HWY_DYNAMIC_DISPATCH(DoubleWidth)(); }
 
 void MultiplyBlock(LeftRows<float> left, RightPanels<float> right, float* c, int64_t c_stride, int64_t rows,
                    int64_t cols, int64_t depth, bool accumulates, const NextRead* next) {
   HWY_DYNAMIC_DISPATCH(FloatBlock)(left, right, c, c_stride, rows, cols, depth, accumulates, next);
+}
+
+void MultiplyBlock(LeftRows<float> left, RightPanels<Half> right, float* c, int64_t c_stride, int64_t rows,
+                   int64_t cols, int64_t depth, bool accumulates, const NextRead* next) {
+  HWY_DYNAMIC_DISPATCH(HalfBlock)(left, right, c, c_stride, rows, cols, depth, accumulates, next);
+}
+
+void MultiplyBlock(LeftRows<float> left, RightPanels<BFloat16> right, float* c, int64_t c_stride, int64_t rows,
+                   int64_t cols, int64_t depth, bool accumulates, const NextRead* next) {
+  HWY_DYNAMIC_DISPATCH(BFloat16Block)(left, right, c, c_stride, rows, cols, depth, accumulates, next);
 }
 
 void MultiplyBlock(LeftRows<double> left, RightPanels<double> right, double* c, int64_t c_stride, int64_t rows,

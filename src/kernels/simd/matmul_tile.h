@@ -11,8 +11,8 @@
 
 namespace reprise::kernels::simd {
 
-/// Rows of one tile, on every processor.
-inline constexpr int64_t kTileRows = 6;
+/// A multiple of the rows of a tile on every processor.
+inline constexpr int64_t kTileRows = 12;
 
 /// Columns of one panel of the right operand on this processor; divides 32.
 int64_t PanelWidth(float);
@@ -40,14 +40,25 @@ struct NextRead {
   int64_t rows = 0;
   int64_t row_stride = 0;  ///< bytes
   int64_t row_bytes = 0;
+  /// The panels themselves lie in memory, back to back: each is asked for during the one before, this during the last.
+  bool is_behind_panels = false;
+  int share = 1;  ///< bytes of panels that become of one byte
 };
 
 /// c[rows x cols] = left * right, or += if `accumulates`. Rows of c are `c_stride` elements apart. \pre cols is a
-/// multiple of PanelWidth(T()); depth > 0. `next` is on its way to the second-level cache afterwards.
+/// multiple of PanelWidth(T()); depth > 0. `next` is on its way to the caches afterwards. Panels of 16 bits
+/// are widened in registers: the bits are those of widened panels.
 void MultiplyBlock(LeftRows<float> left, RightPanels<float> right, float* c, int64_t c_stride, int64_t rows,
+                   int64_t cols, int64_t depth, bool accumulates, const NextRead* next = nullptr);
+void MultiplyBlock(LeftRows<float> left, RightPanels<Half> right, float* c, int64_t c_stride, int64_t rows,
+                   int64_t cols, int64_t depth, bool accumulates, const NextRead* next = nullptr);
+void MultiplyBlock(LeftRows<float> left, RightPanels<BFloat16> right, float* c, int64_t c_stride, int64_t rows,
                    int64_t cols, int64_t depth, bool accumulates, const NextRead* next = nullptr);
 void MultiplyBlock(LeftRows<double> left, RightPanels<double> right, double* c, int64_t c_stride, int64_t rows,
                    int64_t cols, int64_t depth, bool accumulates, const NextRead* next = nullptr);
+
+/// Whether this processor widens float16 by itself. Else panels of it cost more than they save.
+bool WidensHalf();
 
 /// As MultiplyBlock, for few rows and a right operand that is read where it lies, once, and widened on the way.
 template <class T, class B>

@@ -12,6 +12,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/simd/exp_log-inl.h"
+#include "kernels/simd/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace reprise::kernels::simd {
@@ -28,12 +29,7 @@ HWY_INLINE HWY_ATTR float FoldSums(FloatVec* sums) {
   for (size_t width = kSumVecs / 2; width > 0; width /= 2) {
     for (size_t v = 0; v < width; ++v) sums[v] = hn::Add(sums[v], sums[v + width]);
   }
-  float lanes[kVecLanes];
-  hn::StoreU(sums[0], FloatTag(), lanes);
-  for (size_t width = kVecLanes / 2; width > 0; width /= 2) {
-    for (size_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
-  }
-  return lanes[0];
+  return FoldLanes(FloatTag(), sums[0], AddLanes());
 }
 
 template <class Fn>
@@ -116,6 +112,13 @@ struct CenteredSquares {
 
 // ---- Softmax ----
 
+struct LargerLanes {
+  template <class V>
+  HWY_INLINE HWY_ATTR V operator()(V a, V b) const {
+    return hn::Max(a, b);
+  }
+};
+
 // The largest element; NaNs are passed over (they reach the sum through the exponential).
 HWY_INLINE HWY_ATTR float MaxOf(const float* x, size_t n) {
   const FloatTag d;
@@ -133,10 +136,8 @@ HWY_INLINE HWY_ATTR float MaxOf(const float* x, size_t n) {
     const FloatVec value = hn::LoadU(d, x + i);
     most[0] = hn::IfThenElse(hn::Gt(value, most[0]), value, most[0]);
   }
-  float lanes[kVecLanes];
-  hn::StoreU(hn::Max(hn::Max(most[0], most[1]), hn::Max(most[2], most[3])), d, lanes);  // without NaNs
-  float max = lanes[0];
-  for (float lane : lanes) max = lane > max ? lane : max;
+  // Without NaNs.
+  float max = FoldLanes(d, hn::Max(hn::Max(most[0], most[1]), hn::Max(most[2], most[3])), LargerLanes());
   for (; i < n; ++i) max = x[i] > max ? x[i] : max;
   return max;
 }
@@ -162,12 +163,12 @@ struct StoredExps {
   }
 };
 
-struct Quotients {
+struct Multiples {
   float* x;
-  FloatVec divisor;
+  FloatVec factor;
   template <class Vec>
   HWY_INLINE HWY_ATTR void operator()(Vec vec, size_t i) const {
-    vec.Store(hn::Div(vec.Load(x + i), divisor), x + i);
+    vec.Store(hn::Mul(vec.Load(x + i), factor), x + i);
   }
 };
 
@@ -185,7 +186,7 @@ HWY_ATTR void SoftmaxRowsTarget(const float* x, float* out, int64_t rows, size_t
   const FloatTag d;
   for (int64_t r = 0; r < rows; ++r, x += n, out += n) {
     const float sum = SumOf(n, StoredExps{x, hn::Set(d, MaxOf(x, n)), out});
-    ForEachVec(n, Quotients{out, hn::Set(d, sum)});
+    ForEachVec(n, Multiples{out, hn::Set(d, 1.0f / sum)});
   }
 }
 
@@ -229,16 +230,14 @@ HWY_INLINE HWY_ATTR void ColumnGroup(Vec vec, const float* x, int64_t x_pitch, f
     }
     for (size_t v = 0; v < kVecs; ++v) sum[v] = hn::Add(sum[v], part[v]);
   }
-  if constexpr (kLog) {
-    for (size_t v = 0; v < kVecs; ++v) sum[v] = Log(sum[v]);
-  }
+  for (size_t v = 0; v < kVecs; ++v) sum[v] = kLog ? Log(sum[v]) : hn::Div(hn::Set(d, 1.0f), sum[v]);
   for (int64_t i = 0; i < n; ++i) {
     for (size_t v = 0; v < kVecs; ++v) {
       float* to = out + i * out_pitch + v * kVecLanes;
       if constexpr (kLog) {
         vec.Store(hn::Sub(hn::Sub(vec.Load(x + i * x_pitch + v * kVecLanes), max[v]), sum[v]), to);
       } else {
-        vec.Store(hn::Div(vec.Load(to), sum[v]), to);
+        vec.Store(hn::Mul(vec.Load(to), sum[v]), to);
       }
     }
   }

@@ -9,23 +9,12 @@
 #include <vector>
 
 #include "kernels/philox.h"
+#include "kernels/simd/test_targets.h"
 
 namespace reprise::kernels::simd {
 namespace {
 
-// Runs fn once for every instruction set that this machine has; returns how many there are.
-template <class Fn>
-int ForEachTarget(Fn&& fn) {
-  int count = 0;
-  for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1, ++count) {
-    hwy::SetSupportedTargetsForTest(rest & -rest);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    fn(rest & -rest);
-    hwy::SetSupportedTargetsForTest(0);
-  }
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  return count;
-}
+using testing::ForEachTarget;
 
 constexpr PhiloxSource kSource{0x0123456789ABCDEF, 0xFEDCBA9876543210};
 // Also where the number of the block leaves 32 bits.

@@ -118,39 +118,56 @@ HWY_INLINE HWY_ATTR void StoreFloat(FloatVec value, BFloat16* to) {
 // 512-bit vectors are the widest in use; emulated and narrower ones fit too.
 constexpr size_t kMaxLanes = 16;
 
-// The last partial vector of a row, through zero-padded copies. Apart from the loops, which then need no stack: short
-// rows are mostly whole vectors.
+// The first n lanes, fewer than there are. Half a vector is loaded and stored as such: a processor gives what it has
+// just stored to a load of the same bytes only, and rows of 8 elements, each a step of its graph, read what the step
+// before has written.
+template <class T>
+HWY_INLINE HWY_ATTR FloatVec LoadFirst(const T* from, size_t n) {
+  T tail[kMaxLanes] = {};
+  for (size_t j = 0; j < n; ++j) tail[j] = from[j];
+  return LoadFloat(tail);
+}
+
+template <class T>
+HWY_INLINE HWY_ATTR void StoreFirst(FloatVec value, T* to, size_t n) {
+  T tail[kMaxLanes];
+  StoreFloat(value, tail);
+  for (size_t j = 0; j < n; ++j) to[j] = tail[j];
+}
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3_ZEN4
+// Elsewhere masked loads may touch what is masked out, and masked stores take dozens of cycles.
+HWY_INLINE HWY_ATTR FloatVec LoadFirst(const float* from, size_t n) {
+  const hn::Half<FloatTag> half;
+  if (n == hn::Lanes(half)) return hn::ZeroExtendVector(FloatTag(), hn::LoadU(half, from));
+  return hn::MaskedLoad(hn::FirstN(FloatTag(), n), FloatTag(), from);
+}
+
+HWY_INLINE HWY_ATTR void StoreFirst(FloatVec value, float* to, size_t n) {
+  const hn::Half<FloatTag> half;
+  if (n == hn::Lanes(half)) {
+    hn::StoreU(hn::LowerHalf(half, value), half, to);
+  } else {
+    hn::BlendedStore(value, hn::FirstN(FloatTag(), n), FloatTag(), to);
+  }
+}
+#endif
+
+// The last partial vector of a row. Apart from the loops, which then need no stack: short rows are mostly whole
+// vectors.
 template <class Fn, class In, class Out>
 HWY_NOINLINE HWY_ATTR void MapTail(const In* a, Out* out, size_t n, const Fn& fn) {
-  In in_tail[kMaxLanes] = {};
-  Out out_tail[kMaxLanes];
-  for (size_t j = 0; j < n; ++j) in_tail[j] = a[j];
-  StoreFloat(fn(LoadFloat(in_tail)), out_tail);
-  for (size_t j = 0; j < n; ++j) out[j] = out_tail[j];
+  StoreFirst(fn(LoadFirst(a, n)), out, n);
 }
 
 template <class Fn, class T>
 HWY_NOINLINE HWY_ATTR void Map2Tail(const T* a, const T* b, T* out, size_t n, const Fn& fn) {
-  T a_tail[kMaxLanes] = {};
-  T b_tail[kMaxLanes] = {};
-  T out_tail[kMaxLanes];
-  for (size_t j = 0; j < n; ++j) a_tail[j] = a[j];
-  for (size_t j = 0; j < n; ++j) b_tail[j] = b[j];
-  StoreFloat(fn(LoadFloat(a_tail), LoadFloat(b_tail)), out_tail);
-  for (size_t j = 0; j < n; ++j) out[j] = out_tail[j];
+  StoreFirst(fn(LoadFirst(a, n), LoadFirst(b, n)), out, n);
 }
 
 template <class Fn, class T>
 HWY_NOINLINE HWY_ATTR void Map3Tail(const T* a, const T* b, const T* c, T* out, size_t n, const Fn& fn) {
-  T a_tail[kMaxLanes] = {};
-  T b_tail[kMaxLanes] = {};
-  T c_tail[kMaxLanes] = {};
-  T out_tail[kMaxLanes];
-  for (size_t j = 0; j < n; ++j) a_tail[j] = a[j];
-  for (size_t j = 0; j < n; ++j) b_tail[j] = b[j];
-  for (size_t j = 0; j < n; ++j) c_tail[j] = c[j];
-  StoreFloat(fn(LoadFloat(a_tail), LoadFloat(b_tail), LoadFloat(c_tail)), out_tail);
-  for (size_t j = 0; j < n; ++j) out[j] = out_tail[j];
+  StoreFirst(fn(LoadFirst(a, n), LoadFirst(b, n), LoadFirst(c, n)), out, n);
 }
 
 // out[i] = fn(a[i]).

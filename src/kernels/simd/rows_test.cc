@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/simd/rows.h"
 
-#include <hwy/targets.h>
-
 #include <span>
 
 #include "kernels/simd/activation_rows.h"
@@ -11,24 +9,15 @@
 #include "kernels/simd/matmul_tile.h"
 #include "kernels/simd/panels.h"
 #include "kernels/simd/power_rows.h"
+#include "kernels/simd/test_targets.h"
 #include "kernels/test_tensor.h"
 
 namespace reprise::kernels::simd {
 namespace {
 
-using namespace kernels::testing;
+using testing::ForEachTarget;
 
-// Runs fn once for every instruction set that this machine has.
-template <class Fn>
-void ForEachTarget(Fn&& fn) {
-  for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
-    hwy::SetSupportedTargetsForTest(rest & -rest);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    fn(rest & -rest);
-    hwy::SetSupportedTargetsForTest(0);
-  }
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-}
+using namespace kernels::testing;
 
 constexpr DType kTypes[] = {DType::kFloat, DType::kFloat16, DType::kBFloat16};
 
@@ -142,33 +131,40 @@ TEST(RowsTest, ExpShiftedIsExpOfTheDifference) {
   EXPECT_EQ(BytesOf(x.ref), BytesOf(expected.ref));
 }
 
-TEST(MatMulTileTest, EveryInstructionSetMultipliesIntegersExactly) {
-  ForEachTarget([&](int64_t target) {
-    const int64_t width = PanelWidth(float());
-    EXPECT_EQ(32 % width, 0);
-    EXPECT_EQ(32 % PanelWidth(double()), 0);
-    constexpr int64_t kDepth = 5;
-    for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 13}) {
-      const int64_t cols = 5 * width;
-      std::vector<float> left(static_cast<size_t>(rows * kDepth));
-      std::vector<float> right(static_cast<size_t>(cols * kDepth));
-      std::vector<float> c(static_cast<size_t>(rows * cols), 100.0f);
-      const auto a = [](int64_t i, int64_t k) { return static_cast<float>(i * 3 + k); };
-      const auto b = [](int64_t k, int64_t j) { return static_cast<float>(k * 7 - j); };
-      for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t k = 0; k < kDepth; ++k) left[static_cast<size_t>(i * kDepth + k)] = a(i, k);
-      }
-      for (bool packed : {true, false}) {
-        for (int64_t k = 0; k < kDepth; ++k) {
-          for (int64_t j = 0; j < cols; ++j) {
-            const int64_t in_panel = j / width * width * kDepth + k * width + j % width;
-            right[static_cast<size_t>(packed ? in_panel : k * cols + j)] = b(k, j);
-          }
+template <class B>
+void CheckTiles(int64_t target) {
+  const int64_t width = PanelWidth(float());
+  constexpr int64_t kDepth = 11;
+  for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 25, 31}) {
+    const int64_t cols = 5 * width;
+    std::vector<float> left(static_cast<size_t>(rows * kDepth));
+    std::vector<B> right(static_cast<size_t>(cols * kDepth));
+    std::vector<float> c(static_cast<size_t>(rows * cols), 100.0f);
+    const auto a = [](int64_t i, int64_t k) { return static_cast<float>(i * 3 + k); };
+    const auto b = [](int64_t k, int64_t j) { return static_cast<float>(k * 7 - j); };
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t k = 0; k < kDepth; ++k) left[static_cast<size_t>(i * kDepth + k)] = a(i, k);
+    }
+    for (bool packed : {true, false}) {
+      for (int64_t k = 0; k < kDepth; ++k) {
+        for (int64_t j = 0; j < cols; ++j) {
+          const int64_t in_panel = j / width * width * kDepth + k * width + j % width;
+          right[static_cast<size_t>(packed ? in_panel : k * cols + j)] = B(b(k, j));
         }
-        const RightPanels<float> view = packed ? RightPanels<float>{right.data(), width * kDepth, width}
-                                               : RightPanels<float>{right.data(), width, cols};
+      }
+      const RightPanels<B> view =
+          packed ? RightPanels<B>{right.data(), width * kDepth, width} : RightPanels<B>{right.data(), width, cols};
+      const auto* const bytes = reinterpret_cast<const char*>(right.data());
+      const auto row_bytes = static_cast<int64_t>(cols * sizeof(B));
+      const NextRead nexts[] = {{},
+                                {.is_behind_panels = true},
+                                {bytes, 1, 0, row_bytes * kDepth},
+                                {bytes, 1, 0, row_bytes, true},
+                                {bytes, kDepth, row_bytes, row_bytes},
+                                {bytes, 2, row_bytes, 2 * row_bytes}};
+      for (const NextRead& next : nexts) {
         for (bool accumulates : {false, true}) {
-          MultiplyBlock({left.data(), kDepth}, view, c.data(), cols, rows, cols, kDepth, accumulates);
+          MultiplyBlock({left.data(), kDepth}, view, c.data(), cols, rows, cols, kDepth, accumulates, &next);
           for (int64_t i = 0; i < rows; ++i) {
             for (int64_t j = 0; j < cols; ++j) {
               float sum = 0;
@@ -179,6 +175,16 @@ TEST(MatMulTileTest, EveryInstructionSetMultipliesIntegersExactly) {
         }
       }
     }
+  }
+}
+
+TEST(MatMulTileTest, EveryInstructionSetMultipliesIntegersExactly) {
+  ForEachTarget([&](int64_t target) {
+    EXPECT_EQ(32 % PanelWidth(float()), 0);
+    EXPECT_EQ(32 % PanelWidth(double()), 0);
+    CheckTiles<float>(target);
+    CheckTiles<Half>(target);
+    CheckTiles<BFloat16>(target);
   });
 }
 
@@ -188,7 +194,7 @@ void CheckStreams(int64_t target) {
   constexpr int64_t kCols = 43;
   const auto a = [](int64_t i, int64_t k) { return static_cast<float>((i * 3 + k) % 5); };
   const auto b = [](int64_t k, int64_t j) { return static_cast<float>((k * 7 - j) % 6); };
-  for (int64_t rows : {1, 2, 3, 7}) {
+  for (int64_t rows : {1, 2, 3, 4, 5, 7}) {
     std::vector<float> left(static_cast<size_t>(rows * kDepth));
     for (int64_t i = 0; i < rows * kDepth; ++i) left[static_cast<size_t>(i)] = a(i / kDepth, i % kDepth);
     for (bool by_rows : {true, false}) {

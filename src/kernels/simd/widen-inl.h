@@ -26,10 +26,18 @@ HWY_INLINE HWY_ATTR hwy::HWY_NAMESPACE::Vec<D> Widen(D d, const BFloat16* from) 
   const hn::Rebind<uint32_t, D> bits;
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(bits, hn::LoadU(words, &from->bits))));
 }
+// Whether there is an instruction that widens float16.
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+#define REPRISE_WIDENS_HALF 1
+#else
+#define REPRISE_WIDENS_HALF 0
+#endif
+constexpr bool kWidensHalf = REPRISE_WIDENS_HALF;
+
 template <class D>
 HWY_INLINE HWY_ATTR hwy::HWY_NAMESPACE::Vec<D> Widen(D d, const Half* from) {
   namespace hn = hwy::HWY_NAMESPACE;
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+#if REPRISE_WIDENS_HALF
   const hn::Rebind<hwy::float16_t, D> halves;
   return hn::PromoteTo(d, hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(from)));
 #else
@@ -38,6 +46,7 @@ HWY_INLINE HWY_ATTR hwy::HWY_NAMESPACE::Vec<D> Widen(D d, const Half* from) {
   return hn::Load(d, values);
 #endif
 }
+#undef REPRISE_WIDENS_HALF
 
 template <class D>
 HWY_INLINE HWY_ATTR hwy::HWY_NAMESPACE::Vec<D> Widen(D d, const int8_t* from) {

@@ -131,7 +131,7 @@ StatusOr<Statistics> ReadStatistics(OpCall& call, const Attention& a) {
     call.Write(zero, *parts.log_sum);
     zero.scalars.push_back(kernels::Scalar::Of(0.0f));
     zero.units = parts.log_sum->tensor->count;
-    zero.grain = kGrainElements;
+    zero.grain = GrainOf(1);
   }
   return result;
 }
@@ -184,7 +184,7 @@ void AddAttention(OpCall& call, const Attention& a, const Statistics& statistics
   const int64_t work =
       rows * (is_merge ? setup.value_depth * setup.pieces : a.capacity * (setup.depth + setup.value_depth));
   const int64_t per_unit = work / std::max<int64_t>(1, launch.units);
-  launch.grain = std::max<int64_t>(1, kGrainOfAttention / std::max<int64_t>(1, per_unit));
+  launch.grain = GrainOfProduct(per_unit);
   call.AddScratch(launch, static_cast<uint64_t>(kernels::AttentionScratchBytes(setup)));
 }
 

@@ -20,8 +20,6 @@ using kernels::AttentionSequence;
 using kernels::AttentionSetup;
 using kernels::TensorRef;
 
-/// Multiply-adds that are worth a thread: some tens of microseconds.
-inline constexpr int64_t kGrainOfAttention = int64_t{1} << 19;
 /// Copies of each value in the statistics of aclnnFlashAttentionScore.
 inline constexpr int64_t kStatisticCopies = 8;
 

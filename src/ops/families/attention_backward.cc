@@ -181,7 +181,7 @@ Status LowerAttentionBackward(OpCall& call) {
   launch.units = static_cast<int64_t>(setup.sequences.size()) * setup.kv_heads;
   const int64_t per_unit =
       a.query.tokens() * setup.heads / setup.kv_heads * a.capacity * (setup.depth + setup.value_depth);
-  launch.grain = std::max<int64_t>(1, kGrainOfAttention / std::max<int64_t>(1, per_unit));
+  launch.grain = GrainOfProduct(per_unit);
   call.AddScratch(launch, static_cast<uint64_t>(kernels::AttentionBackwardScratchBytes(setup)));
   return {};
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/families/channels_last.h"
 
+#include "kernels/picture_layout.h"
+#include "ops/families/plane_convolution.h"
 #include "ops/rules.h"
 
 namespace reprise::ops::channels_last {
@@ -10,18 +12,18 @@ using kernels::ChannelsLastConv;
 using kernels::Range;
 using kernels::TensorRef;
 
-constexpr int64_t kGrain = int64_t{1} << 18;  // multiply-adds
+// Of outputs with channels in front, below which what is packed with each run costs more than patches and the other
+// kernel save.
+constexpr int64_t kLeastTurnedPixels = 128;
+constexpr int64_t kLeastTurnedChannels = 16;
+constexpr int64_t kTurningCost = 2;  // of an element, in light operations
 
 // refs: prepared, input.
 void RunPrepare(const Launch& launch, Range range, const Launch::KernelMemory& memory) {
   launch.State<ChannelsLastConv>().Prepare(launch.refs[1], static_cast<float*>(launch.Ref(0, memory).data), range);
 }
 
-// refs: packed, weight.
-void RunPack(const Launch& launch, Range range, const Launch::KernelMemory& memory) {
-  launch.State<ChannelsLastConv>().Pack(launch.refs[1], static_cast<float*>(launch.Ref(0, memory).data), range,
-                                        memory.scratch);
-}
+void TellPacking(const Launch& launch, std::vector<int64_t>& key) { launch.State<ChannelsLastConv>().TellPacking(key); }
 
 // refs: out, input or what was prepared of it, packed, bias, addend.
 void RunConvolve(const Launch& launch, Range range, const Launch::KernelMemory& memory) {
@@ -32,12 +34,62 @@ void RunConvolve(const Launch& launch, Range range, const Launch::KernelMemory& 
                 launch.RefOrNull(4), launch.Ref(0, memory), range, memory.scratch);
 }
 
+// A temporary with channels behind, of the sizes of `planes`.
+TensorRef Behind(OpCall& call, const TensorRef& planes) {
+  TensorRef ref = call.Temporary(kernels::DType::kFloat, {planes.sizes, 5});
+  ref.strides[1] = 1;
+  ref.strides[4] = ref.sizes[1];
+  ref.strides[3] = ref.strides[4] * ref.sizes[4];
+  ref.strides[0] = ref.strides[2] = ref.strides[3] * ref.sizes[3];
+  return ref;
+}
+
 }  // namespace
+
+// refs: pixels, planes.
+void RunPixelsOfPlanes(const Launch& launch, Range range, const Launch::KernelMemory& memory) {
+  kernels::PixelsOfPlanes(launch.refs[1], static_cast<float*>(launch.Ref(0, memory).data), range);
+}
+
+// refs: planes, pixels.
+void RunPlanesOfPixels(const Launch& launch, Range range, const Launch::KernelMemory& memory) {
+  kernels::PlanesOfPixels(static_cast<const float*>(launch.Ref(1, memory).data), launch.Ref(0, memory), range);
+}
+
+// refs: packed, weight.
+void RunPack(const Launch& launch, Range range, const Launch::KernelMemory& memory) {
+  launch.State<ChannelsLastConv>().Pack(launch.refs[1], static_cast<float*>(launch.Ref(0, memory).data), range,
+                                        memory.scratch);
+}
+
+void SplitTurning(Launch& launch, const TensorRef& planes) {
+  launch.units = kernels::PictureUnits(planes);
+  launch.grain = GrainOf(kernels::PictureUnitElements(planes) * kTurningCost);
+}
+
+bool IsWorthTurning(const kernels::ConvShape& shape, const TensorRef& input, const TensorRef& out) {
+  const kernels::ConvDim& h = shape.dims[1];
+  const kernels::ConvDim& w = shape.dims[2];
+  const kernels::ConvDim& d = shape.dims[0];
+  return !shape.transposed && shape.groups == 1 && input.dtype == kernels::DType::kFloat &&
+         out.dtype == kernels::DType::kFloat && d.in == 1 && d.out == 1 && d.kernel == 1 && d.pad == 0 &&
+         h.kernel * w.kernel > 1 && shape.batch * h.out * w.out >= kLeastTurnedPixels &&
+         shape.out_channels >= kLeastTurnedChannels;
+}
 
 Status AddLaunches(OpCall& call, const kernels::ConvShape& shape, const Operands& operands,
                    const kernels::ConvEpilogue& epilogue) {
-  const auto conv = std::make_shared<const ChannelsLastConv>(shape, operands.input_ref, operands.out_ref, epilogue);
-  TensorRef source;
+  const TensorRef out_ref = operands.has_planes ? Behind(call, operands.out_ref) : operands.out_ref;
+  const auto conv = std::make_shared<const ChannelsLastConv>(shape, operands.input_ref, out_ref, epilogue,
+                                                             operands.packed != nullptr);
+  TensorRef source;  // what is read in place of the input
+  if (conv->source_elements() == 0 && operands.has_planes) {
+    source = Behind(call, operands.input_ref);
+    Launch& turn = call.AddLaunch(RunPixelsOfPlanes);
+    call.WriteTemporary(turn, source);
+    call.Read(turn, *operands.input, operands.input_ref);
+    SplitTurning(turn, operands.input_ref);
+  }
   if (conv->source_elements() != 0) {
     const int64_t count[1] = {conv->source_elements()};
     source = call.Temporary(kernels::DType::kFloat, count);
@@ -59,20 +111,22 @@ Status AddLaunches(OpCall& call, const kernels::ConvShape& shape, const Operands
     pack.units = conv->pack_units();
     pack.grain = GrainOf(conv->pack_cost());
     call.AddScratch(pack, static_cast<uint64_t>(conv->PackScratchBytes()));
+    pack.tell_packing = TellPacking;
   }
   Launch& launch = call.AddLaunch(RunConvolve);
   launch.state = conv;
-  if (operands.is_temporary) {
-    call.WriteTemporary(launch, operands.out_ref);
+  if (operands.is_temporary || operands.has_planes) {
+    call.WriteTemporary(launch, out_ref);
   } else {
-    call.Write(launch, *operands.out, operands.out_ref);
+    call.Write(launch, *operands.out, out_ref);
   }
-  if (conv->source_elements() != 0) {
+  if (conv->source_elements() != 0 || operands.has_planes) {
     call.ReadTemporary(launch, source);
   } else {
     call.Read(launch, *operands.input, operands.input_ref);
   }
   if (operands.packed == nullptr) {
+    launch.packed_operand = static_cast<int8_t>(launch.refs.size());
     call.ReadTemporary(launch, packed);
   } else {
     call.Read(launch, *operands.packed);
@@ -84,9 +138,49 @@ Status AddLaunches(OpCall& call, const kernels::ConvShape& shape, const Operands
     call.ReadOptional(launch, nullptr);
   }
   launch.units = conv->units();
-  launch.grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, conv->unit_cost()));
+  launch.grain = GrainOfProduct(conv->unit_cost());
   call.AddScratch(launch, static_cast<uint64_t>(conv->ScratchBytes()));
+  if (!operands.has_planes) return {};
+  Launch& turn = call.AddLaunch(RunPlanesOfPixels);
+  if (operands.is_temporary) {
+    call.WriteTemporary(turn, operands.out_ref);
+  } else {
+    call.Write(turn, *operands.out, operands.out_ref);
+  }
+  call.ReadTemporary(turn, out_ref);
+  SplitTurning(turn, operands.out_ref);
   return {};
 }
 
 }  // namespace reprise::ops::channels_last
+
+namespace reprise::ops {
+
+bool FindTurnedConvolution(std::span<const Launch* const> launches, PlaneConvolution& found) {
+  using namespace channels_last;
+  if (launches.size() < 4) return false;
+  const Launch& first = *launches[0];
+  const Launch& pack = *launches[1];
+  const Launch& convolve = *launches[2];
+  const Launch& last = *launches[3];
+  if ((first.kernel != RunPixelsOfPlanes && first.kernel != channels_last::RunPrepare) ||
+      pack.kernel != channels_last::RunPack || convolve.kernel != channels_last::RunConvolve ||
+      last.kernel != RunPlanesOfPixels || convolve.state != pack.state) {
+    return false;
+  }
+  const auto is_of_program = [](const Launch& launch, size_t i) { return launch.uses[i].slot >= 0; };
+  if (!is_of_program(first, 1) || !is_of_program(pack, 1) || !is_of_program(last, 0) || convolve.HasOperand(4)) {
+    return false;
+  }
+  found = {convolve.State<ChannelsLastConv>().shape(),
+           first.refs[1],
+           pack.refs[1],
+           last.refs[0],
+           convolve.RefOrNull(3),
+           4,
+           true,
+           false};
+  return true;
+}
+
+}  // namespace reprise::ops

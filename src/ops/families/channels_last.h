@@ -20,9 +20,14 @@ struct Operands {
   const Operand* out = nullptr;
   kernels::TensorRef input_ref, weight_ref, addend_ref, out_ref;
   bool is_temporary = false;  ///< out_ref lies in the workspace
+  bool has_planes = false;    ///< channels of input and out lie in front: they are turned around the convolution
 };
 
-/// \pre kernels::ChannelsLastConv::Fits(shape, input_ref, out_ref)
+/// Whether a convolution with channels in front is worth being turned. float32; the sums are then those with channels
+/// behind, to the bit.
+bool IsWorthTurning(const kernels::ConvShape& shape, const kernels::TensorRef& input, const kernels::TensorRef& out);
+
+/// \pre kernels::ChannelsLastConv::Fits(shape, input_ref, out_ref), or IsWorthTurning(...) where has_planes
 Status AddLaunches(OpCall& call, const kernels::ConvShape& shape, const Operands& operands,
                    const kernels::ConvEpilogue& epilogue);
 
@@ -31,7 +36,8 @@ Status AddLaunches(OpCall& call, const kernels::ConvShape& shape, const Operands
 namespace reprise::ops::convolution {
 
 // Rules of a convolution with what follows it, for operators by type. Parameters: input, weight, packed, bias, addend,
-// stride, padding, dilation, groups, clamps, low, high, output; ChannelsLastConv fits them.
+// stride, padding, dilation, groups, activation (kernels::ConvActivation), low, high, output; ChannelsLastConv fits
+// them.
 Status FusedTypes(OpCall& call);
 Status FusedShape(OpCall& call);
 Status LowerFused(OpCall& call);

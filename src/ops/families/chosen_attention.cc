@@ -244,7 +244,7 @@ Status FinishChosen(OpCall& call, const ChosenCall& c) {
   ReadChosenParts(call, launch, c, false);
   const ChosenSetup& setup = c.state->setup;
   launch.units = setup.items();
-  launch.grain = std::max<int64_t>(1, attention::kGrainOfAttention / WorkOfRow(c));
+  launch.grain = GrainOfProduct(WorkOfRow(c));
   call.AddScratch(launch, static_cast<uint64_t>(kernels::ChosenScratchBytes(setup)));
   return {};
 }
@@ -570,7 +570,7 @@ void AddCompressed(OpCall& call, const ChosenCall& c, std::shared_ptr<Compressed
       }
     }
     ReadLengths(call, launch, c.tokens);
-    launch.grain = std::max<int64_t>(1, attention::kGrainOfAttention / WorkOfRow(c));
+    launch.grain = GrainOfProduct(WorkOfRow(c));
   };
   Launch& attend = call.AddLaunch(RunChosen);
   add(attend, true);
@@ -719,7 +719,7 @@ void FillWithZeros(OpCall& call, const TensorRef& ref, const Operand* operand) {
   operand != nullptr ? call.Write(launch, *operand) : call.WriteTemporary(launch, ref);
   launch.scalars.push_back(kernels::Scalar::Of(0.0f));
   launch.units = kernels::ElementCount(ref);
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
 }
 
 // out = elements [begin, begin + its size) of each line of sums.
@@ -737,7 +737,7 @@ Status StoreSums(OpCall& call, const ChosenCall& c, std::string_view name, const
   call.Write(copy, out, view);
   call.ReadTemporary(copy, part);
   copy.units = out.tensor->count;
-  copy.grain = kGrainElements;
+  copy.grain = GrainOf(1);
   return {};
 }
 
@@ -779,8 +779,7 @@ Status FinishChosenBackward(OpCall& call, ChosenCall& c, const GradientNames& na
   attention::AddOptional(call, launch, dq_rope, dq_rope_view, true);
   for (const TensorRef& sum : sums) call.WriteTemporary(launch, sum);
   launch.units = setup.layout.sequences * setup.kv_heads;
-  launch.grain = std::max<int64_t>(
-      1, attention::kGrainOfAttention / (2 * WorkOfRow(c) * std::max<int64_t>(1, setup.layout.queries)));
+  launch.grain = GrainOfProduct(2 * WorkOfRow(c) * std::max<int64_t>(1, setup.layout.queries));
   call.AddScratch(launch, static_cast<uint64_t>(kernels::ChosenScratchBytes(setup)));
   const Operand& key_operand = *c.parts[kChosenKey].operand;
   REPRISE_RETURN_IF_ERROR(StoreSums(call, c, names.key, key_operand, sums[0], 0));

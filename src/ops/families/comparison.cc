@@ -106,7 +106,7 @@ Status LowerEqual(OpCall& call) {
   call.Read(compare, self);
   call.Read(compare, other);
   compare.units = self.tensor->count;
-  compare.grain = kGrainElements;
+  compare.grain = GrainOf(1);
   Launch& answer = call.AddLaunch(RunNoneDiffers);
   call.Write(answer, call.outputs[0]);
   call.ReadTemporary(answer, differs);

@@ -95,8 +95,7 @@ void AddTbcProduct(OpCall& call, const Dense& out, const Dense& a, const Dense& 
   b.Read(call, launch);
   launch.units = kernels::MatMulUnitCount(a.ref, b.ref, launch.compute, out.ref);
   if (launch.units == 0) return;
-  const int64_t depth = std::max<int64_t>(1, a.ref.sizes[1]);
-  launch.grain = GrainOfProduct(kernels::ElementCount(out.ref) / launch.units * depth);
+  launch.grain = GrainOf(kernels::MatMulUnitWork(a.ref, b.ref, launch.compute, out.ref));
   call.AddScratch(launch, static_cast<uint64_t>(kernels::MatMulScratchBytes(a.ref, b.ref, launch.compute, out.ref)));
 }
 
@@ -123,7 +122,7 @@ Status LowerConvTbcBackward(OpCall& call) {
     Launch& zero = call.AddLaunch(RunTbcZero);
     zeroed->Write(call, zero);
     zero.units = kernels::ElementCount(zeroed->ref);
-    zero.grain = kGrainElements;
+    zero.grain = GrainOf(1);
   }
   for (int64_t k = 0; k < sizes.kernel; ++k) {
     // The time steps of the input that position k of the kernel sees, and those of the output that it is seen from.

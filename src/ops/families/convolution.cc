@@ -7,6 +7,7 @@
 #include "kernels/quant_rows.h"
 #include "ops/computations.h"
 #include "ops/families/channels_last.h"
+#include "ops/families/plane_convolution.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
 #include "ops/spatial.h"
@@ -19,7 +20,6 @@ using kernels::ConvSetup;
 using kernels::ConvShape;
 using kernels::TensorRef;
 
-constexpr int64_t kGrainOfConvolution = int64_t{1} << 20;
 constexpr int64_t kMostElements = int64_t{1} << 45;  // of the copy of the input
 
 void RunPrepare(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
@@ -29,6 +29,8 @@ void RunPrepare(const Launch& launch, kernels::Range range, const Launch::Kernel
 void RunPack(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   launch.State<ConvSetup>().Pack(launch.refs[1], launch.Ref(0, memory).data, range, memory.scratch);
 }
+
+void TellPacking(const Launch& launch, std::vector<int64_t>& key) { launch.State<ConvSetup>().TellPacking(key); }
 
 void RunConvolution(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const auto& setup = launch.State<ConvSetup>();
@@ -46,9 +48,26 @@ struct Operands {
   bool is_temporary = false;                 // out_ref lies in the workspace
 };
 
+channels_last::Operands OfPixels(const Operands& operands, bool has_planes) {
+  return {operands.input,
+          operands.weight,
+          nullptr,
+          operands.bias,
+          nullptr,
+          operands.out,
+          operands.input_ref,
+          operands.weight_ref,
+          {},
+          operands.out_ref,
+          operands.is_temporary,
+          has_planes};
+}
+
 Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
   if (operands.out->tensor->count == 0) return {};
-  const bool is_channels_last = kernels::ChannelsLastConv::Fits(shape, operands.input_ref, operands.out_ref);
+  const bool fits = kernels::ChannelsLastConv::Fits(shape, operands.input_ref, operands.out_ref);
+  const bool is_turned = !fits && channels_last::IsWorthTurning(shape, operands.input_ref, operands.out_ref);
+  const bool is_channels_last = fits || is_turned;
   if (!is_channels_last) ConvSetup::Simplify(shape, operands.input_ref, operands.out_ref);
   // Sizes whose product does not fit would end up in the workspace.
   __int128 elements = shape.batch * shape.groups * shape.in_channels;
@@ -59,18 +78,7 @@ Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
     }
   }
   if (is_channels_last) {
-    channels_last::Operands same{operands.input,
-                                 operands.weight,
-                                 nullptr,
-                                 operands.bias,
-                                 nullptr,
-                                 operands.out,
-                                 operands.input_ref,
-                                 operands.weight_ref,
-                                 {},
-                                 operands.out_ref,
-                                 operands.is_temporary};
-    return channels_last::AddLaunches(call, shape, same, {});
+    return channels_last::AddLaunches(call, shape, OfPixels(operands, is_turned), {});
   }
   auto made = std::make_shared<ConvSetup>(shape, operands.input_ref, &operands.weight_ref);
   const ConvSetup& setup = *made;
@@ -97,6 +105,7 @@ Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
     pack.units = setup.pack_units();
     pack.grain = GrainOf(setup.pack_cost());
     call.AddScratch(pack, static_cast<uint64_t>(setup.PackScratchBytes()));
+    pack.tell_packing = TellPacking;
   }
 
   Launch& launch = call.AddLaunch(RunConvolution);
@@ -112,13 +121,14 @@ Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
     call.Read(launch, *operands.input, operands.input_ref);
   }
   if (setup.packed_elements() != 0) {
+    launch.packed_operand = static_cast<int8_t>(launch.refs.size());
     call.ReadTemporary(launch, packed);
   } else {
     call.Read(launch, *operands.weight, operands.weight_ref);
   }
   call.ReadOptional(launch, operands.bias);
   launch.units = setup.units();
-  launch.grain = std::max<int64_t>(1, kGrainOfConvolution / std::max<int64_t>(1, setup.unit_cost()));
+  launch.grain = GrainOfProduct(setup.unit_cost());
   call.AddScratch(launch, static_cast<uint64_t>(setup.ScratchBytes()));
   return {};
 }
@@ -419,7 +429,7 @@ bool CopyForRows(OpCall& call, const Operand& operand, TensorRef& ref) {
   call.WriteTemporary(launch, ref);
   call.Read(launch, operand, from);
   launch.units = kernels::ElementCount(ref);
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   return true;
 }
 
@@ -506,13 +516,43 @@ Status LowerFused(OpCall& call) {
   operands.out_ref = OfRank5(call, *operands.out);
   if (operands.addend != nullptr) operands.addend_ref = OfRank5(call, *operands.addend);
   kernels::ConvEpilogue epilogue;
-  epilogue.clamps = call.Bool("clamps");
+  epilogue.activation = static_cast<kernels::ConvActivation>(call.Int("activation"));
   epilogue.low = static_cast<float>(call.Real("low"));
   epilogue.high = static_cast<float>(call.Real("high"));
   return channels_last::AddLaunches(call, shape, operands, epilogue);
 }
 
 }  // namespace convolution
+
+// One tap, or each channel by itself.
+bool FindConvolutionOfPlanes(std::span<const Launch* const> launches, PlaneConvolution& found) {
+  const bool is_prepared = launches.size() > 1 && launches[0]->kernel == RunPrepare;
+  if (launches.empty() || launches[is_prepared]->kernel != RunConvolution) return false;
+  const Launch& launch = *launches[is_prepared];
+  if (is_prepared && launches[0]->state != launch.state) return false;
+  const Launch& reads = *launches[0];
+  for (const auto& [from, operand] : {std::pair(&launch, 0), std::pair(&reads, 1), std::pair(&launch, 2)}) {
+    if (from->uses[static_cast<size_t>(operand)].slot < 0) return false;
+    if (from->refs[static_cast<size_t>(operand)].dtype != kernels::DType::kFloat) return false;
+  }
+  const ConvShape& shape = launch.State<ConvSetup>().shape();
+  const bool has_one_tap = shape.groups == 1 && shape.out_channels > 2 && shape.dims[1].kernel == 1 &&
+                           shape.dims[2].kernel == 1 && shape.dims[1].pad == 0 && shape.dims[2].pad == 0;
+  const bool is_depthwise = shape.groups > 1 && shape.in_channels == 1 && shape.out_channels == 1;
+  // Where there are more pixels they would be turned, or are too many to be copied.
+  const bool is_small = shape.batch * shape.dims[1].out * shape.dims[2].out < 128;
+  const bool unfolds = !has_one_tap && shape.groups == 1 && shape.out_channels > 2 && shape.dims[0].in == 1 &&
+                       shape.dims[0].kernel == 1 && shape.dims[0].pad == 0 && is_small;
+  if (shape.transposed || (!has_one_tap && !is_depthwise && !unfolds)) return false;
+  found = {
+      shape, reads.refs[1], launch.refs[2], launch.refs[0], launch.RefOrNull(3), is_prepared ? size_t{2} : size_t{1},
+      false, unfolds};
+  return true;
+}
+
+bool FindPlaneConvolution(std::span<const Launch* const> launches, PlaneConvolution& found) {
+  return FindTurnedConvolution(launches, found) || FindConvolutionOfPlanes(launches, found);
+}
 
 // The rows of api/computations.csv.
 #define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION

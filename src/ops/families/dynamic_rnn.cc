@@ -75,16 +75,14 @@ Status LowerDynamicRnn(OpCall& call) {
   const auto part = [&](std::string_view name) { return PartOf(call, call.Find(name)); };
   const Part gates = NewPart(call, math, {settings.steps * settings.batch, 4 * settings.hidden});
   AddProduct(call, gates, RowsOfInput(call), part("wx"), {});
-  const Part weight = NewPart(call, math, {settings.hidden, 4 * settings.hidden});
-  AddCopyOf(call, weight, part("wh"));
   using A = RecurrentArgs;
   const StepPart results[] = {{&A::y, -1, part("y")},          {&A::h, -1, part("h")},  {&A::c, -1, part("c")},
                               {&A::tanh_c, -1, part("tanhc")}, {nullptr, 0, part("i")}, {nullptr, 1, part("j")},
                               {nullptr, 2, part("f")},         {nullptr, 3, part("o")}};
-  const StepPart inputs[] = {{&A::input_part, -1, gates},       {&A::weight, -1, weight},
+  const StepPart inputs[] = {{&A::input_part, -1, gates},       {&A::weight, -1, part("wh")},
                              {&A::bias, -1, part("b")},         {&A::first_h, -1, part("firstH")},
                              {&A::first_c, -1, part("firstC")}, {&A::presence, -1, part("presence")}};
-  AddSteps(call, RunRecurrent<kernels::RecurrentSteps>, settings, results, inputs);
+  AddSteps(call, settings, results, inputs);
   return {};
 }
 
@@ -116,7 +114,7 @@ Status LowerDynamicRnnGrad(OpCall& call) {
                              {nullptr, 2, part("f")},
                              {nullptr, 3, part("o")},
                              {&A::presence, -1, part("presence")}};
-  AddSteps(call, RunRecurrent<kernels::RecurrentGradients>, settings, results, inputs);
+  AddGradients(call, settings, results, inputs);
   // The gradient of the input takes its place only when all else has been read.
   AddProduct(call, part("dwx"), Swapped(RowsOfInput(call), 0, 1), of_gates, {});
   AddProduct(call, part("dwh"), Swapped(before, 0, 1), of_gates, {});

@@ -226,7 +226,7 @@ void StoreHeads(OpCall& call, const Dense& values, const Operand& output) {
   call.Write(copy, output, HeadsOf(call, output));
   values.Read(call, copy);
   copy.units = output.tensor->count;
-  copy.grain = kGrainElements;
+  copy.grain = GrainOf(1);
 }
 
 Dense HeadsTemporary(OpCall& call, const Operand& output) {
@@ -283,7 +283,7 @@ void StoreRowNumbers(OpCall& call, const Dense& numbers, const Operand& output) 
   call.Write(copy, output);
   call.ReadTemporary(copy, spread);
   copy.units = output.tensor->count;
-  copy.grain = kGrainElements;
+  copy.grain = GrainOf(1);
 }
 
 Status LowerEightBitAttention(OpCall& call) {

@@ -136,7 +136,7 @@ Status LowerEmbeddingBag(OpCall& call) {
     Launch& zero = call.AddLaunch(RunZero);
     places.Write(call, zero);
     zero.units = call.Get("maxIndices").tensor->count;
-    zero.grain = kGrainElements;
+    zero.grain = GrainOf(1);
   }
   for (const Dense* result : {&out, &of_item, &sizes, &places}) result->Store(call);
   return {};

@@ -244,7 +244,7 @@ Status LowerCross(OpCall& call) {
   call.Write(copy, out, turned);
   product.Read(call, copy);
   copy.units = out.tensor->count;
-  copy.grain = kGrainElements;
+  copy.grain = GrainOf(1);
   return {};
 }
 

@@ -10,7 +10,6 @@
 namespace reprise::ops {
 namespace {
 
-using attention::kGrainOfAttention;
 using kernels::FloydOperands;
 using kernels::TensorRef;
 
@@ -107,7 +106,7 @@ Status LowerFloyd(OpCall& call) {
   ReadFloyd(call, launch, false);
   launch.units = q[0] * q[1] * q[2] * q[3];
   const int64_t work = std::max<int64_t>(1, 4 * call.Get("key1").sizes()[3] * q[4]);
-  launch.grain = std::max<int64_t>(1, kGrainOfAttention / work);
+  launch.grain = GrainOfProduct(work);
   const int64_t floats = kernels::FloydScratchFloats(FloydOperandsOf(launch, 0));
   call.AddScratch(launch, static_cast<uint64_t>(floats) * sizeof(float));
   return {};

@@ -451,7 +451,7 @@ Status LowerForeachZero(OpCall& call) {
     launch.units += tensor.tensor->count;
     call.Write(launch, tensor);
   }
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   launch.state = std::move(setup);
   return {};
 }

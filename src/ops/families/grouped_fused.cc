@@ -68,7 +68,7 @@ TensorRef AddGroupedSums(OpCall& call, const SumSource& x, std::span<const Opera
   const int64_t shape[] = {m, n};
   const TensorRef sums = call.Temporary(DType::kInt32, shape);
   Launch& launch = call.AddLaunch(grouped::RunGroups);
-  launch.compute = kernels::TypeOfInt8Product(k);
+  launch.compute = DType::kInt32;
   call.WriteTemporary(launch, sums);
   if (x.operand != nullptr) {
     call.Read(launch, *x.operand);
@@ -642,7 +642,7 @@ Status LowerDequantProduct(OpCall& call) {
   TensorRef weight = call.RefOf(*product.weight);
   if (product.is_turned) SwapMatrixDims(weight);
   Launch& launch = call.AddLaunch(RunPlainSums);
-  launch.compute = kernels::TypeOfInt8Product(k);
+  launch.compute = DType::kInt32;
   call.WriteTemporary(launch, sums);
   call.ReadTemporary(launch, rows.numbers);
   call.Read(launch, *product.weight, weight);

@@ -207,9 +207,20 @@ Status CheckScale(const OpCall& call, const Operand& scale, std::span<const int6
 }
 
 // refs: y, x, weight, scale, offset, bias; ints: packing, group.
+AntiquantWeight WeightOf(const Launch& launch) {
+  return {launch.refs[2], static_cast<Packing>(launch.ints[0]),
+          launch.ints[1], launch.refs[3],
+          launch.refs[4], launch.uses[2].is_prepared};
+}
+
+PreparedForm FindPreparedAntiquant(const Launch& launch) {
+  if (launch.units == 0) return {};
+  const int64_t bytes = kernels::PreparedAntiquantBytes(launch.refs[1], WeightOf(launch));
+  return {2, static_cast<uint64_t>(bytes), kernels::PrepareAntiquant, [](Launch&) {}, true};
+}
+
 void RunAntiquant(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
-  AntiquantWeight weight = {launch.refs[2], static_cast<Packing>(launch.ints[0]), launch.ints[1], launch.refs[3],
-                            launch.refs[4]};
+  AntiquantWeight weight = WeightOf(launch);
   MakeMatrix(weight.scale);
   MakeMatrix(weight.offset);
   TensorRef bias = launch.refs[5];
@@ -283,7 +294,9 @@ Status LowerWeightQuant(OpCall& call) {
   call.Read(launch, call.Get("antiquantScale"));
   call.ReadOptional(launch, call.Find("antiquantOffsetOptional"));
   call.ReadOptional(launch, call.Find("biasOptional"));
-  if (y.tensor->count != 0) SplitAntiquant(call, launch, y.sizes()[1], y.tensor->count * x.sizes()[1]);
+  if (y.tensor->count == 0) return {};
+  SplitAntiquant(call, launch, y.sizes()[1], y.tensor->count * x.sizes()[1]);
+  launch.find_prepared = FindPreparedAntiquant;
   return {};
 }
 
@@ -736,7 +749,7 @@ Status LowerGrouped(OpCall& call) {
   Launch& launch = call.AddLaunch(RunGroups);
   if (groups.is_integer) {
     call.WriteTemporary(launch, sums);
-    launch.compute = kernels::TypeOfInt8Product(x.sizes()[1]);
+    launch.compute = DType::kInt32;
   } else {
     call.Write(launch, y);
   }
@@ -780,6 +793,9 @@ Status LowerGrouped(OpCall& call) {
 // The rows of api/computations.csv.
 #define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
 #include "ops/generated/grouped_matmul.def"
+#include "ops/prepared_weights.h"
 #undef REPRISE_COMPUTATION
+
+int64_t MostPreparedAntiquantRows() { return kernels::MostPreparedAntiquantRows(); }
 
 }  // namespace reprise::ops

@@ -184,7 +184,7 @@ void FinishIndexer(OpCall& call, const IndexCall& c, Launch::Kernel kernel) {
   ReadIndexParts(call, launch, c, false);
   const IndexerSetup& setup = c.state->setup;
   launch.units = setup.items();
-  launch.grain = std::max<int64_t>(1, attention::kGrainOfAttention / IndexWorkOfRow(setup));
+  launch.grain = GrainOfProduct(IndexWorkOfRow(setup));
   call.AddScratch(launch, static_cast<uint64_t>(kernels::IndexerScratchBytes(setup)));
 }
 
@@ -346,7 +346,7 @@ void FillIndexGradient(OpCall& call, const TensorRef& ref, const Operand* operan
   operand != nullptr ? call.Write(launch, *operand) : call.WriteTemporary(launch, ref);
   launch.scalars.push_back(kernels::Scalar::Of(0.0f));
   launch.units = kernels::ElementCount(ref);
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
 }
 
 Status ReadIndexChoice(OpCall& call, IndexCall& c) {
@@ -434,7 +434,7 @@ Status LowerIndexerBackward(OpCall& call) {
   call.Write(copy, dk, dk_view);
   call.ReadTemporary(copy, key_sums);
   copy.units = dk.tensor->count;
-  copy.grain = kGrainElements;
+  copy.grain = GrainOf(1);
   if (!has_loss) return {};
   const Operand& loss = call.Get("lossOut");
   const int64_t one[] = {1};

@@ -102,20 +102,61 @@ IndexLoop LoopByElement(const TensorRef& self, const TensorRef& value, const Ten
 
 // ---- Gathers ----
 
-void RunGather(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
-  const auto& loop = launch.State<IndexLoop>();
+// refs: output, self, indices.
+void RunGather(const IndexLoop& loop, const TensorRef* refs, kernels::Range range) {
   const void* indices[kernels::kMaxIndices];
-  for (int k = 0; k < loop.index_count; ++k) indices[k] = launch.refs[static_cast<size_t>(k) + 2].data;
+  for (int k = 0; k < loop.index_count; ++k) indices[k] = refs[k + 2].data;
   // A self without elements may have no address; nothing is read from it then.
-  const void* self = launch.refs[1].data != nullptr ? launch.refs[1].data : launch.refs[0].data;
-  kernels::GatherIndexed(loop, static_cast<const char*>(self), indices, launch.refs[0].dtype,
-                         static_cast<char*>(launch.refs[0].data), range);
+  const void* self = refs[1].data != nullptr ? refs[1].data : refs[0].data;
+  kernels::GatherIndexed(loop, static_cast<const char*>(self), indices, refs[0].dtype, static_cast<char*>(refs[0].data),
+                         range);
+}
+
+void RunOneGather(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  RunGather(launch.State<IndexLoop>(), launch.refs.begin(), range);
+}
+
+// One of several gathers that are one launch.
+struct JoinedGather {
+  IndexLoop loop;
+  size_t first_ref;
+  int64_t first_unit;
+};
+
+void RunGathers(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  for (const JoinedGather& gather : launch.State<std::vector<JoinedGather>>()) {
+    const kernels::Range own = {std::max<int64_t>(range.begin - gather.first_unit, 0),
+                                std::min(range.end - gather.first_unit, gather.loop.units())};
+    if (own.begin < own.end) RunGather(gather.loop, &launch.refs[gather.first_ref], own);
+  }
+}
+
+Launch* JoinGathers(std::span<const Launch* const> launches) {
+  auto* const joined = new Launch(launches[0]->op, RunGathers);
+  auto gathers = std::make_shared<std::vector<JoinedGather>>();
+  double parts = 0;  // that are worth a thread
+  for (const Launch* launch : launches) {
+    gathers->push_back({launch->State<IndexLoop>(), joined->refs.size(), joined->units});
+    for (size_t i = 0; i < launch->refs.size(); ++i) {
+      joined->refs.push_back(launch->refs[i]);
+      joined->uses.push_back(launch->uses[i]);
+    }
+    joined->units += launch->units;
+    if (launch->grain != 0) parts += static_cast<double>(launch->units) / static_cast<double>(launch->grain);
+  }
+  joined->grain = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(joined->units) / std::max(parts, 1.0)));
+  joined->compute = launches[0]->compute;
+  joined->site = launches[0]->site;
+  joined->state = std::move(gathers);
+  joined->Seal();
+  return joined;
 }
 
 // refs: output, self; the caller adds the indices.
 Launch& AddGather(OpCall& call, IndexLoop loop, const Operand& self) {
   loop.Finish(false);
-  Launch& launch = call.AddLaunch(RunGather);
+  Launch& launch = call.AddLaunch(RunOneGather);
+  launch.join = JoinGathers;
   call.Write(launch, call.outputs[0]);
   call.Read(launch, self);
   const int64_t count = call.outputs[0].tensor->count;
@@ -184,7 +225,7 @@ void AddCopy(OpCall& call, const Operand* write, const TensorRef& to, const Oper
     call.ReadTemporary(launch, from);
   }
   launch.units = kernels::ElementCount(to);
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
 }
 
 // make_loop(target, value) describes the loop for a target of the type in which values are combined.
@@ -211,7 +252,7 @@ Status AddScatter(OpCall& call, Scatter scatter, MakeLoop&& make_loop) {
   state->host_index = std::move(scatter.host_index);
   const int64_t items = state->loop.count();
   const bool copies = state->copies_self || has_target;
-  state->is_whole = output.tensor->count + items <= kGrainElements || items == 0;
+  state->is_whole = output.tensor->count + items <= GrainOf(1) || items == 0;
   const Operand& initial = scatter.self != nullptr ? *scatter.self : output;
 
   if (!state->is_whole && state->copies_self) {
@@ -913,7 +954,7 @@ Status LowerMaskedFill(OpCall& call) {
   call.Read(launch, call.Get("mask"));
   call.Read(launch, value);
   launch.units = call.outputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   return {};
 }
 

@@ -84,7 +84,7 @@ Status LowerConcat(OpCall& call) {
     if (input.tensor->count != 0) call.Read(launch, input);
   }
   launch.units = call.outputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   return {};
 }
 
@@ -121,7 +121,7 @@ Status LowerStack(OpCall& call) {
     call.Read(launch, input, ref);
   }
   launch.units = call.outputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   return {};
 }
 
@@ -157,7 +157,7 @@ Status LowerSplit(OpCall& call) {
   for (const Operand& output : call.outputs) call.Write(launch, output);
   call.Read(launch, call.inputs[0]);
   launch.units = call.inputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   return {};
 }
 

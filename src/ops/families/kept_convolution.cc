@@ -17,8 +17,8 @@ using kernels::KeptConvolution;
 using kernels::KeptConvolutionOperands;
 
 // What a sequence with blocks has a number of, each.
-constexpr const char* kOfBlocks[] = {"blockIdxFirstScheduledTokenOptional", "blockIdxLastScheduledTokenOptional",
-                                     "initialStateIdxOptional"};
+constexpr const char* kBlockIndices[] = {"blockIdxFirstScheduledTokenOptional", "blockIdxLastScheduledTokenOptional",
+                                         "initialStateIdxOptional"};
 
 bool HasBlocks(const OpCall& call) {
   const Operand* const lines = call.Find("cacheIndicesOptional");
@@ -52,7 +52,7 @@ Status CheckKeptModes(const OpCall& call) {
 // Where sequences have a line for each of their blocks.
 Status CheckBlocks(OpCall& call) {
   const bool has_blocks = HasBlocks(call);
-  for (const char* name : {kOfBlocks[0], kOfBlocks[1], kOfBlocks[2], "numComputedTokensOptional"}) {
+  for (const char* name : {kBlockIndices[0], kBlockIndices[1], kBlockIndices[2], "numComputedTokensOptional"}) {
     const bool belongs_to_blocks = name != std::string_view("numComputedTokensOptional");
     const bool is_given = call.Find(name) != nullptr;
     if (has_blocks && !is_given) {
@@ -121,8 +121,8 @@ Status KeptShape(OpCall& call) {
                                                    states.sizes()[0], sequences));
   }
   REPRISE_RETURN_IF_ERROR(CheckBlocks(call));
-  for (const char* name :
-       {"numAcceptedTokensOptional", "numComputedTokensOptional", kOfBlocks[0], kOfBlocks[1], kOfBlocks[2]}) {
+  for (const char* name : {"numAcceptedTokensOptional", "numComputedTokensOptional", kBlockIndices[0], kBlockIndices[1],
+                           kBlockIndices[2]}) {
     if (const Operand* operand = call.Find(name)) {
       REPRISE_RETURN_IF_ERROR(call.CheckShape(*operand, each, [] { return "one for each sequence:"; }));
     }
@@ -172,7 +172,7 @@ Status LowerKept(OpCall& call) {
   call.Read(launch, x);
   call.Read(launch, call.Get("weight"));
   for (const char* name : {"queryStartLocOptional", "cacheIndicesOptional", "numAcceptedTokensOptional",
-                           "numComputedTokensOptional", kOfBlocks[0], kOfBlocks[1], kOfBlocks[2]}) {
+                           "numComputedTokensOptional", kBlockIndices[0], kBlockIndices[1], kBlockIndices[2]}) {
     call.ReadOptional(launch, call.Find(name));
   }
   launch.units = (shape->channels + kernels::kTapChannels - 1) / kernels::kTapChannels;

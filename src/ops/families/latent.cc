@@ -149,7 +149,7 @@ void CopyLines(OpCall& call, const Operand& operand, const TensorRef& temporary,
     call.ReadTemporary(copy, in_dims);
   }
   copy.units = operand.tensor->count;
-  copy.grain = kGrainElements;
+  copy.grain = GrainOf(1);
 }
 
 // As LinesOf; a temporary gets the elements.
@@ -274,8 +274,7 @@ void AddProduct(OpCall& call, const Lines& out, const Lines& a, const Operand& b
   call.Read(launch, b, b_view);
   launch.units = kernels::MatMulUnitCount(a_view, b_view, DType::kFloat, out_view);
   if (launch.units == 0) return;
-  launch.grain = GrainOfProduct(kernels::ElementCount(out_view) / launch.units *
-                                std::max<int64_t>(1, a_view.sizes[a_view.rank - 1]));
+  launch.grain = GrainOf(kernels::MatMulUnitWork(a_view, b_view, DType::kFloat, out_view));
   call.AddScratch(launch, static_cast<uint64_t>(kernels::MatMulScratchBytes(a_view, b_view, DType::kFloat, out_view)));
 }
 
@@ -458,7 +457,7 @@ Status AddStore(OpCall& call, const Latent& l, const LatentStore& store, const c
     }
     call.ReadTemporary(copy, same);
     copy.units = cache.tensor->count;
-    copy.grain = kGrainElements;
+    copy.grain = GrainOf(1);
     return {};
   }
   const Operand* index = LatentGiven(call, call.Has("cacheIndex") ? "cacheIndex" : "cacheIndexOptional");

@@ -132,7 +132,7 @@ Status LowerTriangularSolve(OpCall& call) {
   call.Write(copy, m);
   call.Read(copy, a);
   copy.units = m.tensor->count;
-  copy.grain = kGrainElements;
+  copy.grain = GrainOf(1);
   return {};
 }
 

@@ -43,7 +43,7 @@ Status LowerMaskedScale(OpCall& call) {
   mask.Read(call, launch);
   launch.scalars.push_back(kernels::Scalar::Of(call.Real("scale")));
   launch.units = call.outputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   out.Store(call);
   return {};
 }

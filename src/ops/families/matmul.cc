@@ -6,6 +6,7 @@
 #include "kernels/matmul.h"
 #include "ops/computations.h"
 #include "ops/dense.h"
+#include "ops/families/products.h"
 #include "ops/lowerings.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
@@ -17,8 +18,6 @@ namespace {
 constexpr int64_t kMaxCubeMathType = 4;
 
 // The right operand as PrepareRight leaves it; null where it is as it was given.
-const void* PreparedRight(const Launch& launch) { return launch.uses[2].is_prepared ? launch.refs[2].data : nullptr; }
-
 void RunMatmul(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.refs[0], range, memory.scratch, nullptr,
                   PreparedRight(launch));
@@ -104,6 +103,50 @@ kernels::TensorRef Right(const OpCall& call, const Operand& operand) {
   return ref;
 }
 
+// Makes all dims but the last one of [.., m, n] one, if their elements lie at one distance.
+bool MergeRows(kernels::TensorRef& ref) {
+  int64_t rows = 1;
+  int64_t stride = ref.strides[ref.rank - 2];
+  for (int d = ref.rank - 2; d >= 0; --d) {
+    if (ref.sizes[d] == 1) continue;
+    if (rows != 1 && ref.strides[d] != rows * stride) return false;
+    if (rows == 1) stride = ref.strides[d];
+    rows *= ref.sizes[d];
+  }
+  ref.sizes[1] = ref.sizes[ref.rank - 1];
+  ref.strides[1] = ref.strides[ref.rank - 1];
+  ref.sizes[0] = rows;
+  ref.strides[0] = stride;
+  ref.rank = 2;
+  return true;
+}
+
+bool HasBatch(const kernels::TensorRef& ref) {
+  return std::any_of(ref.sizes, ref.sizes + std::max(0, ref.rank - 2), [](int64_t size) { return size != 1; });
+}
+
+// The rows of all matrices of a batch that are multiplied by the same matrix are rows of one product. `self` may be
+// null, or has as many dims as out.
+void MergeBatch(kernels::TensorRef& a, kernels::TensorRef& b, kernels::TensorRef& out, kernels::TensorRef* self) {
+  if (out.rank <= 2 || a.rank != out.rank || !HasBatch(out) || kernels::ElementCount(out) == 0) return;
+  for (int d = 0; d < b.rank - 2; ++d) {
+    if (b.sizes[d] != 1 && b.strides[d] != 0) return;
+  }
+  if (!std::equal(a.sizes, a.sizes + a.rank - 2, out.sizes)) return;
+  kernels::TensorRef merged[] = {a, out, self != nullptr ? *self : out};
+  const bool is_row = self != nullptr && !HasBatch(*self) && self->sizes[self->rank - 2] == 1;
+  const bool is_whole = self == nullptr || std::equal(self->sizes, self->sizes + self->rank - 1, out.sizes);
+  if ((!is_row && !is_whole) || !std::all_of(std::begin(merged), std::end(merged), MergeRows)) return;
+  a = merged[0];
+  out = merged[1];
+  if (self != nullptr) *self = merged[2];
+  b.sizes[0] = b.sizes[b.rank - 2];
+  b.strides[0] = b.strides[b.rank - 2];
+  b.sizes[1] = b.sizes[b.rank - 1];
+  b.strides[1] = b.strides[b.rank - 1];
+  b.rank = 2;
+}
+
 // The launch's operands are there; units and grain. \return bytes of scratch
 uint64_t CutProduct(Launch& launch) {
   const kernels::TensorRef& a = launch.refs[1];
@@ -112,15 +155,17 @@ uint64_t CutProduct(Launch& launch) {
   const bool is_prepared = launch.uses[2].is_prepared;
   launch.units = kernels::MatMulUnitCount(a, b, launch.compute, out, is_prepared);
   if (launch.units == 0) return 0;
-  const int64_t per_unit = kernels::ElementCount(out) / launch.units * std::max<int64_t>(1, a.sizes[a.rank - 1]);
-  launch.grain = GrainOfProduct(per_unit);
+  launch.grain = GrainOf(kernels::MatMulUnitWork(a, b, launch.compute, out, is_prepared));
   return static_cast<uint64_t>(kernels::MatMulScratchBytes(a, b, launch.compute, out, is_prepared));
 }
 
 // Fewer rows than these read the right operand as fast as memory gives it, in whatever order; of fewer columns a panel
 // is mostly empty.
-constexpr int64_t kLeastPreparedRows = 5;
+constexpr int64_t kLeastPreparedRows = 3;
 constexpr int64_t kLeastPreparedCols = 16;
+// Of fewer rows, or columns, sums may be cut otherwise where the operand is read where it lies.
+constexpr int64_t kLeastKeptRows = 11;
+constexpr int64_t kLeastKeptCols = 17;
 
 void AdoptPreparedRight(Launch& launch) {
   const uint64_t bytes = CutProduct(launch);
@@ -135,14 +180,17 @@ PreparedForm FindPreparedRight(const Launch& launch) {
   const kernels::TensorRef& out = launch.refs[0];
   if (launch.units == 0 || a.sizes[a.rank - 2] < kLeastPreparedRows || b.sizes[b.rank - 1] < kLeastPreparedCols)
     return {};
-  const int64_t bytes = kernels::PreparedRightBytes(b, launch.compute);
+  const int64_t bytes = kernels::PreparedRightBytes(a, b, launch.compute);
   const int64_t scratch = kernels::MatMulScratchBytes(a, b, launch.compute, out, true);
   const bool has_room = static_cast<uint64_t>(scratch) <= Launch::kMostStackBytes ||
                         (kernels::MatMulUnitCount(a, b, launch.compute, out, true) == launch.units &&
                          static_cast<uint64_t>(scratch) <= launch.scratch_bytes);
   if (!has_room) return {};
-  return {2, static_cast<uint64_t>(bytes), kernels::PrepareRight, AdoptPreparedRight};
+  const bool keeps_bits = a.sizes[a.rank - 2] >= kLeastKeptRows && b.sizes[b.rank - 1] >= kLeastKeptCols;
+  return {2, static_cast<uint64_t>(bytes), kernels::PrepareRight, AdoptPreparedRight, keeps_bits};
 }
+
+}  // namespace
 
 void SplitProduct(OpCall& call, Launch& launch) {
   const uint64_t scratch = CutProduct(launch);
@@ -150,6 +198,8 @@ void SplitProduct(OpCall& call, Launch& launch) {
   call.AddScratch(launch, scratch);
   launch.find_prepared = FindPreparedRight;
 }
+
+namespace {
 
 // REPRISE_STRICT=1: the cube unit multiplies floats.
 Status PromoteFactors(OpCall& call) {
@@ -186,13 +236,14 @@ Status LowerProductAndSum(OpCall& call, const Operand& left, const Operand& righ
   REPRISE_RETURN_IF_ERROR(CheckMathType(call));
   REPRISE_RETURN_IF_ERROR(CheckFactor(call, "alpha"));
   REPRISE_RETURN_IF_ERROR(CheckFactor(call, "beta"));
-  const kernels::TensorRef a = Left(call, left);
-  const kernels::TensorRef b = Right(call, right);
+  kernels::TensorRef a = Left(call, left);
+  kernels::TensorRef b = Right(call, right);
   kernels::TensorRef out = call.RefOf(call.outputs[0]);
   if (right.rank() == 1) InsertDims(out, out.rank, 1);
   kernels::TensorRef self = call.RefOf(call.inputs[0]);
   if (right.rank() == 1) InsertDims(self, self.rank, 1);
   while (self.rank < out.rank) InsertDims(self, 0, 1);
+  MergeBatch(a, b, out, &self);
 
   Launch& launch = call.AddLaunch(RunAddmm);
   launch.scalars.push_back(*call.Scalar("alpha"));
@@ -230,12 +281,13 @@ Status BatchMatrixShape(OpCall& call) {
 
 Status LowerMatmul(OpCall& call) {
   if (call.Has("cubeMathType")) REPRISE_RETURN_IF_ERROR(CheckMathType(call));
-  const kernels::TensorRef a = Left(call, call.inputs[0]);
-  const kernels::TensorRef b = Right(call, call.inputs[1]);
+  kernels::TensorRef a = Left(call, call.inputs[0]);
+  kernels::TensorRef b = Right(call, call.inputs[1]);
   kernels::TensorRef out = call.RefOf(call.outputs[0]);
   const bool is_column = call.inputs[1].rank() == 1;
   if (call.inputs[0].rank() == 1) InsertDims(out, is_column ? out.rank : out.rank - 1, 1);
   if (is_column) InsertDims(out, out.rank, 1);
+  MergeBatch(a, b, out, nullptr);
 
   Launch& launch = call.AddLaunch(RunMatmul);
   call.Write(launch, call.outputs[0], out);
@@ -311,7 +363,7 @@ Status LowerGer(OpCall& call) {
   call.Read(launch, call.inputs[0], column);
   call.Read(launch, call.inputs[1]);
   launch.units = call.outputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   return {};
 }
 

@@ -95,7 +95,7 @@ void AddCopyOfViews(OpCall& call, const kernels::TensorRef& out, const kernels::
   call.Read(launch, call.inputs[0], self);
   Coalesce(launch.refs);
   launch.units = call.outputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   launch.find_range_call = FindCopyCall;
 }
 
@@ -109,7 +109,7 @@ void AddRemap(OpCall& call, std::shared_ptr<kernels::Remap> remap) {
   call.Write(launch, call.outputs[0]);
   call.Read(launch, call.inputs[0]);
   launch.units = call.outputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   launch.state = std::move(remap);
 }
 
@@ -132,7 +132,7 @@ void AddConvertSmall(OpCall& call, int32_t from, int32_t to) {
   launch.ints.push_back(from);
   launch.ints.push_back(to);
   launch.units = call.outputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
 }
 
 Status LowerCopy(OpCall& call) {
@@ -147,7 +147,7 @@ Status LowerCopy(OpCall& call) {
   call.Read(launch, call.inputs[call.inputs.size() - 1]);
   Coalesce(launch.refs);
   launch.units = call.outputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   launch.find_range_call = FindCopyCall;
   return {};
 }
@@ -160,7 +160,7 @@ Status LowerFill(OpCall& call) {
   call.Write(launch, call.outputs[0]);
   Coalesce(launch.refs);
   launch.units = call.outputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   launch.find_range_call = FindFillCall;
   return {};
 }
@@ -171,7 +171,7 @@ Status LowerConstant(OpCall& call) {
   call.Write(launch, call.outputs[0]);
   Coalesce(launch.refs);
   launch.units = call.outputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   launch.find_range_call = FindFillCall;
   return {};
 }
@@ -210,7 +210,7 @@ Status LowerPermute(OpCall& call) {
   call.Read(launch, call.inputs[0], view);
   Coalesce(launch.refs);
   launch.units = call.outputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   launch.find_range_call = FindCopyCall;
   return {};
 }

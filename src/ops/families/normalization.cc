@@ -225,7 +225,7 @@ void AddStatistic(OpCall& call, const Operand* output, double value) {
   launch.scalars.push_back(kernels::Scalar::Of(value));
   call.Write(launch, *output);
   launch.units = output->tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
 }
 
 Status LowerNorm(OpCall& call) {

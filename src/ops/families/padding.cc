@@ -188,7 +188,7 @@ Status LowerRoll(OpCall& call) {
       call.Read(launch, input, source);
     }
     launch.units = count;
-    launch.grain = kGrainElements;
+    launch.grain = GrainOf(1);
     return launch;
   };
   if (copies_self) add(from, true, self, false, RunCopy);

@@ -449,7 +449,7 @@ Status LowerNormRopeCache(OpCall& call) {
       call.Write(copy, call.Get(part.out));
       call.ReadTemporary(copy, lines);
       copy.units = tokens * part.size;
-      copy.grain = kGrainElements;
+      copy.grain = GrainOf(1);
     }
     if (const Operand* scale = call.Find(part.scale)) lines = AddCacheQuantization(call, part, *scale, lines, tokens);
     AddCacheScatter(call, write, part, lines);

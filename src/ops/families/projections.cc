@@ -43,7 +43,7 @@ void SplitProjection(OpCall& call, Launch& launch) {
   const TensorRef& out = launch.refs[0];
   launch.units = kernels::MatMulUnitCount(a, b, launch.compute, out);
   if (launch.units == 0) return;
-  launch.grain = GrainOfProduct(kernels::ElementCount(out) / launch.units * std::max<int64_t>(1, a.sizes[a.rank - 1]));
+  launch.grain = GrainOf(kernels::MatMulUnitWork(a, b, launch.compute, out));
   call.AddScratch(launch, static_cast<uint64_t>(kernels::MatMulScratchBytes(a, b, launch.compute, out)));
 }
 
@@ -255,7 +255,7 @@ void AddCopy(OpCall& call, const Operand& operand, const TensorRef& rows, bool w
     call.Read(launch, operand);
   }
   launch.units = operand.tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
 }
 
 Status LowerFfn(OpCall& call) {

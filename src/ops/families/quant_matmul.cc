@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Products of integers that become numbers again, and products of permuted matrices.
+#include "kernels/int8_matmul.h"
 #include "kernels/matmul.h"
 #include "kernels/quant_rows.h"
 #include "kernels/quantize.h"
@@ -16,6 +17,17 @@ using kernels::TensorRef;
 
 void RunIntegerProduct(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.Ref(0, memory), range, memory.scratch);
+}
+
+// refs: y, a, b, scale, offset, row scale, bias.
+void RunQuantProduct(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  kernels::Int8MatMul(launch.refs[1], launch.refs[2],
+                      {.sums = {},
+                       .scale = launch.refs[3],
+                       .offset = launch.refs[4],
+                       .row_scale = launch.refs[5],
+                       .bias = launch.refs[6]},
+                      launch.Ref(0, memory), range, memory.scratch);
 }
 
 // refs: y, sums, scale, offset, row scale, bias.
@@ -42,6 +54,14 @@ void FinishProduct(OpCall& call, Launch& launch) {
   const int64_t per_unit = kernels::ElementCount(out) / launch.units * std::max<int64_t>(1, a.sizes[a.rank - 1]);
   launch.grain = GrainOfProduct(per_unit);
   call.AddScratch(launch, static_cast<uint64_t>(kernels::MatMulScratchBytes(a, b, launch.compute, out)));
+}
+
+void FinishQuantProduct(OpCall& call, Launch& launch) {
+  const TensorRef& out = launch.refs[0];
+  const int64_t depth = launch.refs[1].sizes[launch.refs[1].rank - 1];
+  launch.units = kernels::Int8MatMulUnitCount(out, depth);
+  launch.grain = GrainOfProduct(kernels::ElementCount(out) / launch.units * std::max<int64_t>(1, depth));
+  call.AddScratch(launch, static_cast<uint64_t>(kernels::Int8MatMulScratchBytes(out, depth)));
 }
 
 // Null where it is absent or without elements, which is how frameworks pass absent ones.
@@ -192,35 +212,22 @@ Status LowerQuantMatmul(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const QuantProduct product, QuantProductOf(call));
   const Operand& out = *product.out;
   if (out.tensor->count == 0) return {};
-  const bool is_plain = out.dtype == DType::kInt32 && product.bias == nullptr;
-  const TensorRef sums = is_plain ? TensorRef() : call.Temporary(DType::kInt32, out.sizes());
-  Launch& launch = call.AddLaunch(RunIntegerProduct);
-  if (is_plain) {
-    call.Write(launch, out);
+  const bool is_gelu = IsGelu(call);
+  const TensorRef numbers = is_gelu ? call.Temporary(DType::kFloat, out.sizes()) : TensorRef();
+  Launch& launch = call.AddLaunch(RunQuantProduct);
+  if (is_gelu) {
+    call.WriteTemporary(launch, numbers);
   } else {
-    call.WriteTemporary(launch, sums);
+    call.Write(launch, out);
   }
   call.Read(launch, *product.a, product.left);
   call.Read(launch, *product.b, product.right);
-  launch.compute = kernels::TypeOfInt8Product(product.left.sizes[product.left.rank - 1]);
-  FinishProduct(call, launch);
-  if (is_plain) return {};
-  const bool is_gelu = IsGelu(call);
-  const TensorRef numbers = is_gelu ? call.Temporary(DType::kFloat, out.sizes()) : TensorRef();
-  Launch& finish = call.AddLaunch(RunDequantize);
-  if (is_gelu) {
-    call.WriteTemporary(finish, numbers);
-  } else {
-    call.Write(finish, out);
-  }
-  call.ReadTemporary(finish, sums);
   for (const Operand* operand : {product.scale, product.offset, product.row_scale, product.bias}) {
-    call.ReadOptional(finish, operand);
+    call.ReadOptional(launch, operand);
   }
-  const int64_t n = out.sizes().back();
-  finish.units = out.tensor->count / n;
-  finish.grain = GrainOf(4 * n);
+  FinishQuantProduct(call, launch);
   if (!is_gelu) return {};
+  const int64_t n = out.sizes().back();
   Launch& gelu = call.AddLaunch(RunGeluOfSums);
   gelu.ints.push_back(call.Text("fusedOpType") == "gelu_tanh" ? 1 : 0);
   call.Write(gelu, out);
@@ -272,7 +279,7 @@ Status LowerPackParam(OpCall& call) {
   call.Read(launch, call.Get("scale"));
   call.ReadOptional(launch, call.Find("offset"));
   launch.units = call.outputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   return {};
 }
 
@@ -428,7 +435,7 @@ Status LowerPermutedProduct(OpCall& call) {
   Launch& launch = call.AddLaunch(RunIntegerProduct);
   if (is_quantized) {
     call.WriteTemporary(launch, sums);
-    launch.compute = kernels::TypeOfInt8Product(product.a.sizes[product.a.rank - 1]);
+    launch.compute = DType::kInt32;
   } else {
     call.Write(launch, call.outputs[0], result);
   }
@@ -583,7 +590,7 @@ Status LowerReduceSum(OpCall& call) {
   call.WriteTemporary(launch, sums);
   call.Read(launch, *product.a, product.left);
   call.Read(launch, *product.b, product.right);
-  launch.compute = kernels::TypeOfInt8Product(product.left.sizes[2]);
+  launch.compute = DType::kInt32;
   FinishProduct(call, launch);
   Launch& reduce = call.AddLaunch(RunReduceSums);
   call.Write(reduce, out);

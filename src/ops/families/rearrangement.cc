@@ -126,7 +126,7 @@ Status LowerConfusionTranspose(OpCall& call) {
   call.Write(launch, out);
   x.Read(call, launch);
   launch.units = out.tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   return {};
 }
 
@@ -340,7 +340,7 @@ void AddDiagonalFill(OpCall& call, const TensorRef& view, const kernels::Scalar&
   launch.scalars.push_back(value);
   call.Write(launch, call.outputs[0], view);
   launch.units = kernels::ElementCount(view);
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
 }
 
 Status DiagonalShape(OpCall& call) {

@@ -247,17 +247,18 @@ Part SequencePart(const OpCall& call, const Network& net, const Operand* operand
 void AddLayer(OpCall& call, const Network& net, int64_t stack, const Part& input, const Part& output) {
   const int64_t direction = stack % net.directions;
   const Part gates = NewPart(call, net.math, {net.rows, net.width()});
-  Part bias = net.has_bias ? ParamPart(call, net, "params", stack, 2) : Part();
-  if (net.has_bias) {  // [width] as [1, width]
-    bias.ref.rank = 2;
-    bias.ref.sizes[1] = bias.ref.sizes[0];
-    bias.ref.strides[1] = bias.ref.strides[0];
-    bias.ref.sizes[0] = 1;
-    bias.ref.strides[0] = 0;
+  const Part bias = net.has_bias ? ParamPart(call, net, "params", stack, 2) : Part();
+  // To all gates of an LSTM it is added with the other bias; a GRU has a gate that takes it alone.
+  Part addend;
+  if (net.is_gru && net.has_bias) {  // [width] as [1, width]
+    addend = bias;
+    addend.ref.rank = 2;
+    addend.ref.sizes[1] = addend.ref.sizes[0];
+    addend.ref.strides[1] = addend.ref.strides[0];
+    addend.ref.sizes[0] = 1;
+    addend.ref.strides[0] = 0;
   }
-  AddProduct(call, gates, input, Swapped(ParamPart(call, net, "params", stack, 0), 0, 1), bias);
-  const Part weight = NewPart(call, net.math, {net.hidden, net.width()});
-  AddCopyOf(call, weight, Swapped(ParamPart(call, net, "params", stack, 1), 0, 1));
+  AddProduct(call, gates, input, Swapped(ParamPart(call, net, "params", stack, 0), 0, 1), addend);
   using A = RecurrentArgs;
   const bool saves = call.Bool("train");
   const auto list = [&](std::string_view name) { return saves ? ListPart(call, name, stack) : Part(); };
@@ -271,12 +272,13 @@ void AddLayer(OpCall& call, const Network& net, int64_t stack, const Part& input
     results.push_back({&A::tanh_c, -1, list("tanhCOut")});
   }
   const StepPart inputs[] = {{&A::input_part, -1, gates},
-                             {&A::weight, -1, weight},
+                             {&A::weight, -1, Swapped(ParamPart(call, net, "params", stack, 1), 0, 1)},
                              {&A::bias, -1, net.has_bias ? ParamPart(call, net, "params", stack, 3) : Part()},
+                             {&A::input_bias, -1, net.is_gru ? Part() : bias},
                              {&A::first_h, -1, StatePart(call, FirstState(call, 0), stack)},
                              {&A::first_c, -1, StatePart(call, FirstState(call, 1), stack)},
                              {&A::batch_sizes, -1, PartOf(call, net.batch_sizes)}};
-  AddSteps(call, RunRecurrent<kernels::RecurrentSteps>, SettingsOf(net, direction), results, inputs);
+  AddSteps(call, SettingsOf(net, direction), results, inputs);
 }
 
 Status LowerRecurrent(OpCall& call) {
@@ -351,7 +353,7 @@ void AddLayerGradient(OpCall& call, const Network& net, int64_t stack, const Par
     inputs.push_back({&A::c, -1, ListPart(call, "c", stack)});
     inputs.push_back({&A::tanh_c, -1, ListPart(call, "tanhc", stack)});
   }
-  AddSteps(call, RunRecurrent<kernels::RecurrentGradients>, SettingsOf(net, stack % net.directions), results, inputs);
+  AddGradients(call, SettingsOf(net, stack % net.directions), results, inputs);
   AddProduct(call, of_input, of_gates, ParamPart(call, net, "params", stack, 0), addend);
   AddProduct(call, ParamPart(call, net, "dparamsOut", stack, 0), Swapped(of_gates, 0, 1), input, {});
   AddProduct(call, ParamPart(call, net, "dparamsOut", stack, 1), Swapped(of_hidden, 0, 1), before, {});
@@ -419,7 +421,7 @@ void RunLstmCell(const Launch& launch, kernels::Range range, const Launch::Kerne
                      .h = &launch.refs[0],
                      .c = &launch.refs[1],
                      .storage = &launch.refs[2]},
-                    range);
+                    MathOf(launch.compute), range);
 }
 
 Status LowerLstmCell(OpCall& call) {

@@ -5,6 +5,7 @@
 
 #include "kernels/matmul.h"
 #include "ops/computations.h"
+#include "ops/families/products.h"
 #include "ops/rules.h"
 #include "ops/spatial.h"
 
@@ -24,11 +25,88 @@ void RunRecurrentProduct(const Launch& launch, kernels::Range range, const Launc
     epilogue.addend = launch.Ref(3, memory);
   }
   kernels::MatMul(launch.Ref(1, memory), launch.Ref(2, memory), launch.compute, launch.Ref(0, memory), range,
-                  memory.scratch, launch.HasOperand(3) ? &epilogue : nullptr);
+                  memory.scratch, launch.HasOperand(3) ? &epilogue : nullptr, PreparedRight(launch));
 }
 
 void RunColumnSums(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::SumOfRows(launch.Ref(1, memory), launch.refs[0], range);
+}
+
+using StepRef = const TensorRef* RecurrentArgs::*;
+
+// How the operands of a launch become RecurrentArgs.
+struct StepState {
+  RecurrentArgs settings;
+  std::vector<std::pair<StepRef, int>> places;  // a member, or entry of member gates
+  size_t weight = 0;                            // of steps: which operand
+};
+
+// RecurrentArgs of a run.
+class RunArgs {
+ public:
+  RunArgs(const Launch& launch, const Launch::KernelMemory& memory) {
+    const auto& state = launch.State<StepState>();
+    args = state.settings;
+    for (size_t i = 0; i < state.places.size(); ++i) {
+      if (!launch.HasOperand(i)) continue;
+      refs_[i] = launch.Ref(i, memory);
+      const auto [place, gate] = state.places[i];
+      (gate >= 0 ? args.gates[gate] : args.*place) = &refs_[i];
+    }
+  }
+  RunArgs(const RunArgs&) = delete;
+  RunArgs& operator=(const RunArgs&) = delete;
+
+  RecurrentArgs args;
+
+ private:
+  TensorRef refs_[24];
+};
+
+// Behind the operands of the steps: the packed weight, and the states.
+void RunSteps(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const RunArgs run(launch, memory);
+  const auto& state = launch.State<StepState>();
+  kernels::RecurrentMemory parts;
+  parts.is_packed = launch.uses[state.weight].is_prepared;
+  parts.packed = parts.is_packed ? launch.refs[state.weight].data : launch.Ref(state.places.size(), memory).data;
+  parts.states = launch.Ref(state.places.size() + 1, memory).data;
+  parts.scratch = memory.scratch;
+  kernels::RecurrentSteps(run.args, MathOf(launch.compute), parts, memory.team, range.begin);
+}
+
+void RunGradients(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const RunArgs run(launch, memory);
+  kernels::RecurrentGradients(run.args, MathOf(launch.compute), memory.scratch, range);
+}
+
+PreparedForm FindPackedWeight(const Launch& launch) {
+  const size_t operand = launch.State<StepState>().weight;
+  const DType math = MathOf(launch.compute);
+  PreparedForm form;
+  form.operand = operand;
+  form.bytes = static_cast<uint64_t>(kernels::PackedRecurrentBytes(launch.refs[operand], math));
+  form.write = math == DType::kDouble ? kernels::PackRecurrentWeight<double> : kernels::PackRecurrentWeight<float>;
+  form.adopt = [](Launch&) {};
+  form.keeps_bits = true;
+  return form;
+}
+
+// Operands of a launch that are members of RecurrentArgs: results first.
+void FillSteps(const OpCall& call, Launch& launch, StepState& state, const RecurrentArgs& settings,
+               std::span<const StepPart> results, std::span<const StepPart> inputs) {
+  state.settings = settings;
+  for (const StepPart& part : results) WritePart(call, launch, part.part);
+  for (const StepPart& part : inputs) ReadPart(call, launch, part.part);
+  for (const auto& parts : {results, inputs}) {
+    for (const StepPart& part : parts) state.places.emplace_back(part.place, part.gate);
+  }
+}
+
+size_t PlaceOf(const StepState& state, StepRef place) {
+  size_t i = 0;
+  while (state.places[i].second >= 0 || state.places[i].first != place) ++i;
+  return i;
 }
 
 }  // namespace
@@ -91,7 +169,7 @@ void AddCopyOf(OpCall& call, const Part& to, const Part& from) {
   WritePart(call, launch, to);
   ReadPart(call, launch, from);
   launch.units = kernels::ElementCount(to.ref);
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
 }
 
 void AddProduct(OpCall& call, const Part& out, const Part& a, const Part& b, const Part& addend) {
@@ -100,11 +178,7 @@ void AddProduct(OpCall& call, const Part& out, const Part& a, const Part& b, con
   ReadPart(call, launch, a);
   ReadPart(call, launch, b);
   ReadPart(call, launch, addend);
-  launch.units = kernels::MatMulUnitCount(a.ref, b.ref, launch.compute, out.ref);
-  if (launch.units == 0) return;
-  launch.grain = GrainOfProduct(kernels::ElementCount(out.ref) / launch.units * std::max<int64_t>(1, a.ref.sizes[1]));
-  const auto bytes = kernels::MatMulScratchBytes(a.ref, b.ref, launch.compute, out.ref);
-  call.AddScratch(launch, static_cast<uint64_t>(bytes));
+  SplitProduct(call, launch);
 }
 
 void AddSumOfRows(OpCall& call, const Part& out, const Part& matrix) {
@@ -115,22 +189,35 @@ void AddSumOfRows(OpCall& call, const Part& out, const Part& matrix) {
   launch.grain = GrainOf(matrix.ref.sizes[0]);
 }
 
-void AddSteps(OpCall& call, Launch::Kernel kernel, const RecurrentArgs& settings, std::span<const StepPart> results,
+void AddSteps(OpCall& call, const RecurrentArgs& settings, std::span<const StepPart> results,
               std::span<const StepPart> inputs) {
-  Launch& launch = call.AddLaunch(kernel);
+  Launch& launch = call.AddLaunch(RunSteps);
+  const DType math = MathOf(call.compute);
+  const auto state = std::make_shared<StepState>();
+  FillSteps(call, launch, *state, settings, results, inputs);
+  state->weight = PlaceOf(*state, &RecurrentArgs::weight);
+  const int64_t packed = kernels::PackedRecurrentBytes(launch.refs[state->weight], math);
+  WritePart(call, launch, NewPart(call, DType::kUInt8, {packed}));
+  WritePart(call, launch, NewPart(call, DType::kUInt8, {kernels::RecurrentStateBytes(settings, math)}));
+  launch.state = state;
+  launch.goes_in_steps = true;
+  launch.units = kernels::RecurrentParts(settings);
+  launch.grain = kernels::RecurrentGrain(settings, math);
+  launch.find_prepared = FindPackedWeight;
+  call.AddScratch(launch, static_cast<uint64_t>(kernels::RecurrentScratchBytes(settings, math)));
+}
+
+void AddGradients(OpCall& call, const RecurrentArgs& settings, std::span<const StepPart> results,
+                  std::span<const StepPart> inputs) {
+  Launch& launch = call.AddLaunch(RunGradients);
   auto state = std::make_shared<StepState>();
-  state->settings = settings;
-  for (const StepPart& part : results) WritePart(call, launch, part.part);
-  for (const StepPart& part : inputs) ReadPart(call, launch, part.part);
-  for (const auto& parts : {results, inputs}) {
-    for (const StepPart& part : parts) state->places.emplace_back(part.place, part.gate);
-  }
+  FillSteps(call, launch, *state, settings, results, inputs);
   launch.state = std::move(state);
   launch.units = settings.batch;
   const int64_t gates = settings.is_gru ? 3 : 4;
   launch.grain = GrainOfProduct(settings.steps * settings.hidden * (gates * settings.hidden + kCellCost));
   const DType math = MathOf(call.compute);
-  call.AddScratch(launch, static_cast<uint64_t>(kernels::RecurrentScratchBytes(settings, math)));
+  call.AddScratch(launch, static_cast<uint64_t>(kernels::RecurrentGradientScratchBytes(settings, math)));
 }
 
 }  // namespace reprise::ops::recurrent

@@ -45,17 +45,11 @@ void AddCopyOf(OpCall& call, const Part& to, const Part& from);
 void AddProduct(OpCall& call, const Part& out, const Part& a, const Part& b, const Part& addend);
 void AddSumOfRows(OpCall& call, const Part& out, const Part& matrix);
 
-/// The members of RecurrentArgs in the order of the operands of a launch: results first.
-using StepRef = const kernels::TensorRef* kernels::RecurrentArgs::*;
+/// An operand of steps: a member of RecurrentArgs, or one of its gates.
 struct StepPart {
-  StepRef place;
+  const kernels::TensorRef* kernels::RecurrentArgs::*place;
   int gate;  // of member gates; -1: another member
   Part part;
-};
-
-struct StepState {
-  kernels::RecurrentArgs settings;
-  std::vector<std::pair<StepRef, int>> places;
 };
 
 /// The type that steps compute in.
@@ -63,23 +57,11 @@ inline kernels::DType MathOf(kernels::DType compute) {
   return compute == kernels::DType::kDouble ? compute : kernels::DType::kFloat;
 }
 
-template <void (*kRun)(const kernels::RecurrentArgs&, kernels::DType, void*, kernels::Range)>
-void RunRecurrent(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
-  const auto& state = launch.State<StepState>();
-  kernels::RecurrentArgs args = state.settings;
-  kernels::TensorRef refs[24];
-  for (size_t i = 0; i < state.places.size(); ++i) {
-    if (!launch.HasOperand(i)) continue;
-    refs[i] = launch.Ref(i, memory);
-    const auto [place, gate] = state.places[i];
-    (gate >= 0 ? args.gates[gate] : args.*place) = &refs[i];
-  }
-  kRun(args, MathOf(launch.compute), memory.scratch, range);
-}
-
-/// Adds the launch of `kernel`, which is RunRecurrent of a function of kernels/recurrent.h.
-void AddSteps(OpCall& call, Launch::Kernel kernel, const kernels::RecurrentArgs& settings,
-              std::span<const StepPart> results, std::span<const StepPart> inputs);
+/// Add the launch of the steps, or of their gradients (kernels/recurrent.h).
+void AddSteps(OpCall& call, const kernels::RecurrentArgs& settings, std::span<const StepPart> results,
+              std::span<const StepPart> inputs);
+void AddGradients(OpCall& call, const kernels::RecurrentArgs& settings, std::span<const StepPart> results,
+                  std::span<const StepPart> inputs);
 
 // ---- dynamic_rnn.cc: computations of operators by type ----
 

@@ -343,7 +343,7 @@ Status LowerRenorm(OpCall& call) {
   call.Read(launch, self);
   call.ReadTemporary(launch, norms);
   launch.units = self.tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   return {};
 }
 

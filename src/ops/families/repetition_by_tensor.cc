@@ -65,7 +65,7 @@ Status LowerRepeatPositions(OpCall& call) {
   const int64_t count = call.inputs[0].tensor->count;
   for (const int64_t value : {count, call.Int("outputSize"), int64_t{1}, int64_t{2}}) launch.ints.push_back(value);
   launch.units = call.Int("outputSize");
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   out.Store(call);
   return {};
 }

@@ -544,7 +544,7 @@ Status LowerUnpermuteGrad(OpCall& call) {
   call.Write(zero, rows_gradient);
   zero.scalars.push_back(kernels::Scalar::Of(0.0F));
   zero.units = rows_gradient.tensor->count;
-  zero.grain = kGrainElements;
+  zero.grain = GrainOf(1);
   Launch& launch = call.AddLaunch(RunCombineBackward);
   call.Write(launch, rows_gradient);
   call.WriteOptional(launch, probs != nullptr ? call.Find("probsGradOut") : nullptr);

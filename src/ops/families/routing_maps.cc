@@ -157,7 +157,7 @@ void AddZeros(OpCall& call, const Operand& out) {
   call.Write(launch, out);
   launch.scalars.push_back(kernels::Scalar::Of(0.0F));
   launch.units = out.tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
 }
 
 // refs: out, rows, source.

@@ -51,7 +51,7 @@ Dense CopyOfSelf(OpCall& call, const Operand& self, DType stage) {
   target.Write(call, copy);
   call.Read(copy, self);
   copy.units = out.tensor->count;
-  copy.grain = kGrainElements;
+  copy.grain = GrainOf(1);
   return target;
 }
 

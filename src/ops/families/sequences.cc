@@ -87,7 +87,7 @@ Status LowerArange(OpCall& call) {
   launch.scalars.push_back(*call.Scalar("step"));
   call.Write(launch, call.outputs[0]);
   launch.units = call.outputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   return {};
 }
 
@@ -147,7 +147,7 @@ Status LowerLinspace(OpCall& call) {
   launch.ints.push_back(call.Int("steps"));
   call.Write(launch, call.outputs[0]);
   launch.units = call.outputs[0].tensor->count;
-  launch.grain = kGrainElements;
+  launch.grain = GrainOf(1);
   return {};
 }
 

@@ -3,6 +3,7 @@
 
 #include "kernels/channel_norm.h"
 #include "ops/computations.h"
+#include "ops/families/plane_convolution.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
 #include "ops/spatial.h"
@@ -14,6 +15,8 @@ using kernels::TensorRef;
 
 // Light operations for each element: sums, squares, scaling.
 constexpr int64_t kNormCost = 3;
+// Elements of a channel from which on those that are next to each other are worth a call.
+constexpr int64_t kLeastRow = 16;
 
 struct NormParams {
   bool training = false;
@@ -31,20 +34,53 @@ Status CheckVector(OpCall& call, std::string_view name, int64_t channels) {
 
 // ---- BatchNorm ----
 
-void RunBatchNorm(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+kernels::BatchNormArgs BatchNormArgsOf(const Launch& launch) {
   const auto& params = launch.State<NormParams>();
-  kernels::BatchNorm({.self = &launch.refs[5],
-                      .weight = launch.RefOrNull(6),
-                      .bias = launch.RefOrNull(7),
-                      .running_mean = launch.RefOrNull(3),
-                      .running_var = launch.RefOrNull(4),
-                      .out = &launch.refs[0],
-                      .save_mean = launch.RefOrNull(1),
-                      .save_invstd = launch.RefOrNull(2),
-                      .training = params.training,
-                      .momentum = params.momentum,
-                      .eps = params.eps},
-                     range);
+  return {.self = &launch.refs[5],
+          .weight = launch.RefOrNull(6),
+          .bias = launch.RefOrNull(7),
+          .running_mean = launch.RefOrNull(3),
+          .running_var = launch.RefOrNull(4),
+          .out = &launch.refs[0],
+          .save_mean = launch.RefOrNull(1),
+          .save_invstd = launch.RefOrNull(2),
+          .training = params.training,
+          .momentum = params.momentum,
+          .eps = params.eps};
+}
+
+void RunBatchNorm(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  kernels::BatchNorm(BatchNormArgsOf(launch), range);
+}
+
+// Without training each element is computed on its own, so that graphs can run it with its neighbours.
+void RunBatchNormElements(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  kernels::BatchNormElements(BatchNormArgsOf(launch), range);
+}
+
+bool HasElements(const NormParams& params, const TensorRef& self, const TensorRef& out) {
+  return !params.training && self.dtype == kernels::DType::kFloat && out.dtype == kernels::DType::kFloat &&
+         kernels::IsContiguous(self) && kernels::IsContiguous(out) &&
+         kernels::ElementCount(self) >= self.sizes[0] * self.sizes[1] * kLeastRow;
+}
+
+// Values of channels are read for all elements; self may be out, element by element.
+bool FindBatchNormRows(const Launch& launch, uint64_t& broadcast) {
+  const auto begin_of = [](const TensorRef& ref) { return reinterpret_cast<uintptr_t>(ref.data); };
+  const uintptr_t begin = begin_of(launch.refs[0]);
+  const uintptr_t end = begin + ExtentBytes(launch.refs[0]);
+  uint64_t bit = 1;
+  broadcast = 0;
+  for (size_t i = 1; i < launch.refs.size(); ++i) {
+    if (launch.uses[i].slot < 0) continue;
+    bit <<= 1;
+    const TensorRef& ref = launch.refs[i];
+    const bool is_self = i == 5;
+    if (!is_self) broadcast |= bit;
+    if (is_self && begin_of(ref) == begin) continue;
+    if (begin_of(ref) < end && begin < begin_of(ref) + ExtentBytes(ref)) return false;
+  }
+  return true;
 }
 
 Status BatchNormShape(OpCall& call) {
@@ -73,7 +109,8 @@ Status LowerBatchNorm(OpCall& call) {
   const Operand& input = call.Get("input");
   if (input.tensor->count == 0) return {};
   const NormParams params{call.Bool("training"), call.Real("momentum"), call.Real("eps"), 1};
-  Launch& launch = call.AddLaunch(RunBatchNorm);
+  const bool by_elements = HasElements(params, call.RefOf(input), call.RefOf(call.Get("output")));
+  Launch& launch = call.AddLaunch(by_elements ? RunBatchNormElements : RunBatchNorm);
   launch.state = std::make_shared<NormParams>(params);
   call.Write(launch, call.Get("output"));
   call.WriteOptional(launch, params.training ? call.Find("saveMean") : nullptr);
@@ -88,6 +125,12 @@ Status LowerBatchNorm(OpCall& call) {
   call.Read(launch, input);
   call.ReadOptional(launch, call.Find("weight"));
   call.ReadOptional(launch, call.Find("bias"));
+  if (by_elements) {
+    launch.units = input.tensor->count;
+    launch.grain = GrainOf(kNormCost);
+    launch.find_rows = FindBatchNormRows;
+    return {};
+  }
   launch.units = input.sizes()[1];
   launch.grain = GrainOf(input.tensor->count / launch.units * kNormCost);
   return {};
@@ -245,6 +288,12 @@ Status LowerGroupNormBackward(OpCall& call) {
 }
 
 }  // namespace
+
+bool FindElementNorm(const Launch& launch, kernels::BatchNormArgs& args) {
+  if (launch.kernel != RunBatchNormElements) return false;
+  args = BatchNormArgsOf(launch);
+  return true;
+}
 
 // The rows of api/computations.csv.
 #define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION

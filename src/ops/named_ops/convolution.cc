@@ -177,7 +177,7 @@ constexpr std::array kFusedParams = {In("input"),
                                      Attr("padding", ParamKind::kIntArray),
                                      Attr("dilation", ParamKind::kIntArray),
                                      Attr("groups", ParamKind::kInt),
-                                     Attr("clamps", ParamKind::kBool),
+                                     Attr("activation", ParamKind::kInt),
                                      Attr("low", ParamKind::kReal),
                                      Attr("high", ParamKind::kReal),
                                      Out("output")};
@@ -207,14 +207,14 @@ StepArgument PackedFilter(NamedCall& call, const kernels::ChannelsLastConv& conv
   return call.Numbers(DType::kFloat, sizes, packed.data());
 }
 
-struct Clamp {
-  bool is_wanted = false;
+struct Activation {
+  kernels::ConvActivation kind = kernels::ConvActivation::kNone;
   double low = 0, high = 0;
 };
 
 // One step, if there is a kernel for the layout that the operands have; else *is_done stays false.
 Status ConvolveChannelsLast(NamedCall& call, const Operands& operands, const Geometry& geometry,
-                            const StepArgument& addend, const Clamp& clamp, bool* is_done) {
+                            const StepArgument& addend, const Activation& activation, bool* is_done) {
   if (geometry.dims() != 2 || operands.x.dtype != operands.filter.dtype) return {};
   const StridedView& x = operands.x;
   const StridedView& filter = operands.filter;
@@ -233,11 +233,11 @@ Status ConvolveChannelsLast(NamedCall& call, const Operands& operands, const Geo
   const kernels::TensorRef input = OfRank5(x);
   const kernels::TensorRef result = OfRank5(out);
   if (!kernels::ChannelsLastConv::Fits(shape, input, result)) return {};
-  const kernels::ChannelsLastConv conv(shape, input, result, {});
+  const kernels::ChannelsLastConv conv(shape, input, result, {}, true);
   *is_done = true;
-  return call.Step(kFusedRoutine,
-                   {x, filter, PackedFilter(call, conv, filter), operands.bias, addend, geometry.strides,
-                    geometry.pads_in_front(), geometry.dilations, groups, clamp.is_wanted, clamp.low, clamp.high, out});
+  return call.Step(kFusedRoutine, {x, filter, PackedFilter(call, conv, filter), operands.bias, addend, geometry.strides,
+                                   geometry.pads_in_front(), geometry.dilations, groups,
+                                   static_cast<int64_t>(activation.kind), activation.low, activation.high, out});
 }
 
 // A convolution of views with channels in front.
@@ -261,6 +261,20 @@ Status LowerNamedConvolution(NamedCall& call) {
                             ChannelsFirst(call.OutputView(), geometry.layout), geometry);
 }
 
+StatusOr<Activation> ReadActivation(const NamedCall& call) {
+  using kernels::ConvActivation;
+  const std::string name = call.context.Text("activation");
+  if (name.empty()) return Activation{};
+  if (name == "Relu") return Activation{ConvActivation::kClamp, 0, std::numeric_limits<double>::infinity()};
+  if (name == "Clip") {
+    return Activation{ConvActivation::kClamp, call.context.Real("low"), call.context.Real("high")};
+  }
+  if (name == "HardSwish") return Activation{ConvActivation::kHardSwish};
+  if (name == "Swish") return Activation{ConvActivation::kSwish};
+  return call.context.WrongAttribute("activation", fmt::format("is \"{}\"", name),
+                                     "use Relu, Clip, HardSwish, Swish or none");
+}
+
 Status LowerFusedConvolution(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
   REPRISE_ASSIGN_OR_RETURN(Operands operands, ReadOperands(call, geometry.layout));
@@ -272,21 +286,13 @@ Status LowerFusedConvolution(NamedCall& call) {
     }
     addend = ChannelsFirst(call.Input("addend").view(), geometry.layout);
   }
-  Clamp clamp;
-  const std::string activation = call.context.Text("activation");
-  if (activation == "Relu") {
-    clamp = {true, 0, std::numeric_limits<double>::infinity()};
-  } else if (activation == "Clip") {
-    clamp = {true, call.context.Real("low"), call.context.Real("high")};
-  } else if (!activation.empty()) {
-    return call.context.WrongAttribute("activation", fmt::format("is \"{}\"", activation), "use Relu, Clip or none");
-  }
+  REPRISE_ASSIGN_OR_RETURN(const Activation activation, ReadActivation(call));
   bool is_done = false;
-  REPRISE_RETURN_IF_ERROR(ConvolveChannelsLast(call, operands, geometry, addend, clamp, &is_done));
+  REPRISE_RETURN_IF_ERROR(ConvolveChannelsLast(call, operands, geometry, addend, activation, &is_done));
   if (is_done) return {};
   // The parts one by one, rounded as the fused kernel does: once.
   const StridedView out = operands.out;
-  const bool has_more = call.Has("addend") || clamp.is_wanted;
+  const bool has_more = call.Has("addend") || activation.kind != kernels::ConvActivation::kNone;
   if (has_more) {
     operands.out = call.Temporary(Wide(out.dtype), out.sizes);
     REPRISE_ASSIGN_OR_RETURN(operands.x, Converted(call, operands.x, operands.out.dtype));
@@ -297,12 +303,21 @@ Status LowerFusedConvolution(NamedCall& call) {
   if (!has_more) return {};
   const StridedView sum = operands.out;
   if (const auto* view = std::get_if<StridedView>(&addend)) REPRISE_RETURN_IF_ERROR(call.Step(kAdd, {sum, *view, sum}));
-  if (!clamp.is_wanted) return CopyTo(call, sum, out);
-  return StepWith(call, "aclnnClamp",
-                  {{"self", sum},
-                   {"clipValueMin", kernels::Scalar::Of<double>(clamp.low)},
-                   {"clipValueMax", kernels::Scalar::Of<double>(clamp.high)},
-                   {"out", out}});
+  switch (activation.kind) {
+    case kernels::ConvActivation::kNone: break;
+    case kernels::ConvActivation::kClamp:
+      return StepWith(call, "aclnnClamp",
+                      {{"self", sum},
+                       {"clipValueMin", kernels::Scalar::Of<double>(activation.low)},
+                       {"clipValueMax", kernels::Scalar::Of<double>(activation.high)},
+                       {"out", out}});
+    case kernels::ConvActivation::kHardSwish:
+      REPRISE_RETURN_IF_ERROR(StepOf(call, "aclnnHardswish", {sum, sum}));
+      break;
+    case kernels::ConvActivation::kSwish: REPRISE_RETURN_IF_ERROR(StepOf(call, "aclnnSilu", {sum, sum})); break;
+    case kernels::ConvActivation::kRelu: REPRISE_RETURN_IF_ERROR(StepOf(call, "aclnnRelu", {sum, sum})); break;
+  }
+  return CopyTo(call, sum, out);
 }
 
 Status LowerTransposedConvolution(NamedCall& call) {

@@ -99,7 +99,7 @@ Status LowerWeightQuantProduct(NamedCall& call) {
                    {"quantScaleOptional", OptionalInput(call, "quant_scale")},
                    {"quantOffsetOptional", OptionalInput(call, "quant_offset")},
                    {"biasOptional", OptionalInput(call, "bias")},
-                   {"antiquantGroupSize", int64_t{0}},
+                   {"antiquantGroupSize", call.context.Int("antiquant_group_size")},
                    {"innerPrecise", call.context.Int("inner_precise")},
                    {"y", call.OutputView()}});
 }

@@ -45,13 +45,13 @@ constexpr std::array kLayerParams = {In("x"),
                                      Attr("cellBeforeForget", ParamKind::kBool),
                                      Attr("forgetBias", ParamKind::kReal),
                                      Out("y"),
-                                     Out("h"),
-                                     Out("c"),
-                                     Out("i"),
-                                     Out("j"),
-                                     Out("f"),
-                                     Out("o"),
-                                     Out("tanhc")};
+                                     Optional(Out("h")),
+                                     Optional(Out("c")),
+                                     Optional(Out("i")),
+                                     Optional(Out("j")),
+                                     Optional(Out("f")),
+                                     Optional(Out("o")),
+                                     Optional(Out("tanhc"))};
 constexpr std::array kLayerGradientParams = {In("x"),
                                              In("wx"),
                                              In("wh"),
@@ -140,6 +140,12 @@ StepArgument OptionalInput(const NamedCall& call, std::string_view name) {
   return call.Input(name).view();
 }
 
+// The output, unless nobody wants it.
+StepArgument OptionalOutput(const NamedCall& call, std::string_view name) {
+  if (call.Output(name).is_absent) return nullptr;
+  return call.Output(name).view();
+}
+
 StepArgument PresenceOf(const NamedCall& call) {
   if (!call.Has("seq_length") || call.Input("seq_length").rank() == 0) return nullptr;
   return call.Input("seq_length").view();
@@ -190,12 +196,12 @@ StatusOr<Weights> SplitWeight(const NamedCall& call, const NamedTensor& weight) 
 
 Status AddLayer(NamedCall& call, const Weights& weights) {
   REPRISE_ASSIGN_OR_RETURN(const Settings settings, SettingsOf(call));
-  const auto out = [&](std::string_view name) { return call.Output(name).view(); };
+  const auto out = [&](std::string_view name) { return OptionalOutput(call, name); };
   return call.Step(kLayerRoutine,
                    {call.Input("x").view(), weights.of_input, weights.of_hidden, OptionalInput(call, "b"),
                     PresenceOf(call), OptionalState(call, "init_h"), OptionalState(call, "init_c"), settings.reverse,
-                    settings.cell_before_forget, call.context.Real("forget_bias"), out("y"), out("output_h"),
-                    out("output_c"), out("i"), out("j"), out("f"), out("o"), out("tanhc")});
+                    settings.cell_before_forget, call.context.Real("forget_bias"), call.Output("y").view(),
+                    out("output_h"), out("output_c"), out("i"), out("j"), out("f"), out("o"), out("tanhc")});
 }
 
 Status AddLayerGradient(NamedCall& call, const Weights& weights, const Weights& of_weights) {
@@ -261,7 +267,64 @@ Status LowerTwoWeightsGradient(NamedCall& call) {
                           {call.Output("dw_x").view(), call.Output("dw_h").view()});
 }
 
+// ---- Layers with the weights of aclnnLSTM and aclnnGRU ----
+
+Status LowerFusedLayer(NamedCall& call) {
+  const bool is_lstm = call.op.code == 0;
+  const bool has_bias = call.Has("bias_input");
+  if (has_bias != call.Has("bias_hidden")) {
+    return call.WrongInput(call.Input("x"), "has one of two biases beside it", "pass both biases, or none");
+  }
+  std::vector<StridedView> params = {call.Input("weight_input").view(), call.Input("weight_hidden").view()};
+  if (has_bias) {
+    params.push_back(call.Input("bias_input").view());
+    params.push_back(call.Input("bias_hidden").view());
+  }
+  // States [batch, hidden] as [1, batch, hidden].
+  const auto state = [&](std::string_view name) {
+    const NamedTensor& given = call.Input(name);
+    if (given.rank() != 2) return given.view();
+    const int64_t sizes[] = {1, given.dims[0], given.dims[1]};
+    return given.view().As(sizes);
+  };
+  const bool has_state = call.Has("init_h");
+  if (is_lstm && has_state != call.Has("init_c")) {
+    return call.WrongInput(call.Input("x"), "has one of two states beside it", "pass both states, or none");
+  }
+  const StridedView x = call.Input("x").view(), y = call.Output("y").view(), last_h = call.Output("last_h").view();
+  if (!is_lstm) {
+    return StepOf(call, "aclnnGRU",
+                  {x, params, has_state ? StepArgument(state("init_h")) : nullptr, nullptr, has_bias, int64_t{1}, 0.0,
+                   false, false, false, y, last_h, nullptr, nullptr, nullptr, nullptr, nullptr});
+  }
+  StepArgument states = nullptr;
+  if (has_state) states = std::vector<StridedView>{state("init_h"), state("init_c")};
+  return StepOf(call, "aclnnLSTM",
+                {x,
+                 params,
+                 states,
+                 nullptr,
+                 has_bias,
+                 int64_t{1},
+                 0.0,
+                 false,
+                 false,
+                 false,
+                 y,
+                 last_h,
+                 call.Output("last_c").view(),
+                 nullptr,
+                 nullptr,
+                 nullptr,
+                 nullptr,
+                 nullptr,
+                 nullptr,
+                 nullptr});
+}
+
 constexpr NamedOp kRecurrentRows[] = {
+    {"GRUFused", {}, LowerFusedLayer, 1},
+    {"LSTMFused", {}, LowerFusedLayer},
     {"DynamicRNN", kSingleAndHalfTypes, LowerOneWeight},
     {"DynamicRNNGrad", kSingleAndHalfTypes, LowerOneWeightGradient},
     {"DynamicRNNV2", kSingleAndHalfTypes, LowerTwoWeights},

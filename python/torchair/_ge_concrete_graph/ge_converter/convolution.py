@@ -155,12 +155,15 @@ def _max_pool(self, kernel_size, stride=(), padding=(0,), dilation=(1,), ceil_mo
     dtype, rank = self.dtype, self.rank
     x = promote(self, target_dtype=DataType.DT_FLOAT) if dtype == DataType.DT_DOUBLE else self
     shape = list(self.symsize) if rank == 4 else [1, *self.symsize]
-    x = reshape(x, [*shape[:2], 1, *shape[2:]])
-    values, indices = ge.operator("MaxPool3DWithArgmaxV2")(
-        x, ksize=[1, *kernel], strides=[1, *stride], pads=[0, *_pair(padding)], dilation=[1, *_pair(dilation)],
-        ceil_mode=bool(ceil_mode), dtype=int(DataType.DT_INT64))
+    if rank != 4:
+        x = reshape(x, shape)
+    values, indices = ge.operator("MaxPoolWithArgmaxV3")(
+        x, ksize=kernel, strides=stride, pads=_pair(padding), dilation=_pair(dilation), ceil_mode=bool(ceil_mode),
+        data_format="NCHW", dtype=int(DataType.DT_INT64))
     indices.desc.dtype = ge.dtypes.to_proto(DataType.DT_INT64)
-    return (promote(reshape(values, meta_outputs[0].symsize), target_dtype=dtype), reshape(indices, meta_outputs[1].symsize))
+    if rank != 4:
+        values, indices = (reshape(each, meta.symsize) for each, meta in zip((values, indices), meta_outputs))
+    return promote(values, target_dtype=dtype), indices
 
 
 @converts("max_pool2d_with_indices_backward.default")

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/chain_steps.h"
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "ir/dag.h"
+
+namespace reprise::model {
+/// Where a link stands. The step is redirected to it.
+struct ChainSteps::Place {
+  alignas(16) std::byte captured[kMostPayloadBytes];  ///< of the first task's payload, for all who look at it
+  ir::Link* link;
+  std::vector<ir::NodeId> tasks;
+
+  static ir::RunResult Run(device::RunContext& context, void* data) {
+    static_cast<Place*>(data)->link->Run(context);
+    return ir::RunResult::kDone;
+  }
+};
+
+ChainSteps::ChainSteps() = default;
+ChainSteps::~ChainSteps() = default;
+
+std::unique_ptr<ChainSteps> ChainSteps::Of(const ir::Graph& graph) {
+  if (graph.lanes().size() != 1) return nullptr;
+  ir::Chain (*make)(std::span<const ir::ChainTask>) = nullptr;
+  std::vector<ir::ChainTask> tasks;
+  std::vector<ir::NodeId> ids;
+  ir::NodeId id = 0;
+  for (auto at = graph.nodes().begin(); at != graph.nodes().end(); ++at, ++id) {
+    const ir::Node node = *at;
+    if (!ir::IsActive(node)) continue;
+    if (ir::IsSlot(node.type)) break;  // whose task may change
+    if (node.type->chain != nullptr) make = node.type->chain;
+    tasks.push_back({node.type, node.payload});
+    ids.push_back(id);
+  }
+  if (make == nullptr) return nullptr;
+  std::unique_ptr<ChainSteps> steps(new ChainSteps);
+  steps->chain_ = make(tasks);
+  if (steps->chain_.parts.empty()) return nullptr;
+  for (const ir::Chain::Part& part : steps->chain_.parts) {
+    const auto first = ids.begin() + static_cast<ptrdiff_t>(part.first);
+    auto place = std::make_unique<Place>();
+    const ir::ChainTask& task = tasks[part.first];
+    if (task.type->keeping == nullptr || task.type->keeping->payload_bytes > kMostPayloadBytes) return nullptr;
+    std::memcpy(place->captured, task.payload, task.type->keeping->payload_bytes);
+    place->link = part.link.get();
+    place->tasks.assign(first, first + static_cast<ptrdiff_t>(part.count));
+    steps->tasks_ += part.count;
+    steps->places_.push_back(std::move(place));
+  }
+  return steps;
+}
+
+bool ChainSteps::Prepare(exec::Plan& plan) {
+  is_on_ = false;
+  detour_.steps.clear();
+  for (const auto& place : places_) {
+    if (!plan.AddDetour(place->tasks, Place::Run, place.get(), detour_)) return false;
+  }
+  return true;
+}
+
+// What is there when it is turned on may be redirected, and comes back so.
+void ChainSteps::Turn(exec::Plan& plan, bool on) noexcept {
+  if (std::exchange(is_on_, on) != on) plan.Swap(detour_);
+}
+
+}  // namespace reprise::model

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Replays that run convolutions together with what follows them (src/ops/picture_chain.h) leave in memory, all of it,
+// what eager calls leave, to the bit.
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "aclnnop/aclnn_add.h"
+#include "aclnnop/aclnn_batch_norm.h"
+#include "aclnnop/aclnn_convolution.h"
+#include "aclnnop/aclnn_hardtanh.h"
+#include "aclnnop/aclnn_mul.h"
+#include "aclnnop/aclnn_relu.h"
+#include "base/env.h"
+#include "device/write_watch.h"
+#include "harness.h"
+#include "model/kept_operands.h"
+
+namespace aclnn_test {
+namespace {
+
+using reprise::EnvBytes;
+using reprise::EnvInt;
+using reprise::EnvVar;
+using reprise::model::KeptTotals;
+using reprise::model::TotalsOfKept;
+
+// Whether this process runs chains at all.
+bool Chains() {
+  return reprise::device::WriteWatch::IsPossible() && EnvBytes(EnvVar::kKeptOperands) != 0 &&
+         EnvInt(EnvVar::kChains) != 0;
+}
+
+// Pictures with patches, and sums of several blocks.
+constexpr int64_t kChannels = 40;
+constexpr int64_t kLarge = 13;
+constexpr int64_t kSmall = 7;  // whose filters of several taps are multiplied as they lie
+
+constexpr int kEnoughReplays = 5;
+
+enum Kind { kThreeTaps, kOneTap, kOwnChannels, kNorm, kRelu, kHardtanh, kAdd, kMul, kKinds };
+struct Call {
+  Kind kind;
+  size_t a, b, out;  // pictures
+  size_t weight;
+};
+using Program = std::vector<Call>;
+
+class ChainTest : public RecordingTest, public testing::WithParamInterface<int64_t> {
+ protected:
+  static constexpr size_t kPictures = 5;
+  static constexpr size_t kWeights = 3;  // of each sort
+
+  void SetUp() override {
+    AclnnTest::SetUp();
+    const auto make = [&](Shape shape, float scale, float least) {
+      auto tensor = std::make_unique<TestTensor>(std::move(shape), ACL_FLOAT);
+      std::vector<Value> values(static_cast<size_t>(tensor->count()));
+      for (Value& value : values) {
+        const float number = scale * static_cast<float>(static_cast<int>(random() % 20001) - 10000) / 7777.0F;
+        value.re = least > 0 ? std::abs(number) + least : number;
+      }
+      tensor->Write(values);
+      return tensor;
+    };
+    for (size_t i = 0; i < kPictures; ++i) pictures.push_back(make({2, kChannels, GetParam(), GetParam()}, 1, 0));
+    for (size_t i = 0; i < kWeights; ++i) {
+      weights[kThreeTaps].push_back(make({kChannels, kChannels, 3, 3}, 0.1F, 0));
+      weights[kOneTap].push_back(make({kChannels, kChannels, 1, 1}, 0.2F, 0));
+      weights[kOwnChannels].push_back(make({kChannels, 1, 3, 3}, 0.4F, 0));
+      for (const float least : {0.0F, 0.0F, 0.0F, 0.5F}) vectors.push_back(make({kChannels}, 1, least));
+    }
+    for (int i = 0; i < 2; ++i) saved.push_back(make({kChannels}, 1, 0));
+    for (const auto& picture : pictures) before.push_back(BytesOf(*picture));
+    const int64_t ones[2] = {1, 1};
+    const int64_t zeros[2] = {0, 0};
+    one = aclCreateIntArray(ones, 2);
+    zero = aclCreateIntArray(zeros, 2);
+    before_all = TotalsOfKept();
+  }
+  void TearDown() override {
+    for (aclIntArray* const array : {one, zero}) EXPECT_EQ(aclDestroyIntArray(array), 0);
+    AclnnTest::TearDown();
+  }
+
+  static std::vector<char> BytesOf(const TestTensor& tensor) {
+    std::vector<char> bytes = tensor.ReadStorage();
+    bytes.resize(static_cast<size_t>(tensor.count()) * sizeof(float));
+    return bytes;
+  }
+  void Reset() {
+    for (size_t i = 0; i < kPictures; ++i) std::memcpy(pictures[i]->storage(), before[i].data(), before[i].size());
+  }
+  std::vector<std::vector<char>> All() const {
+    std::vector<std::vector<char>> all;
+    for (const auto& picture : pictures) all.push_back(BytesOf(*picture));
+    return all;
+  }
+
+  template <class Issue>
+  void Each(const Call& call, const Issue& issue) {
+    aclTensor* const a = pictures[call.a]->get();
+    aclTensor* const b = pictures[call.b]->get();
+    aclTensor* const out = pictures[call.out]->get();
+    const auto vector = [&](size_t i) { return vectors[4 * call.weight + i]->get(); };
+    switch (call.kind) {
+      case kThreeTaps:
+      case kOneTap:
+      case kOwnChannels: {
+        aclTensor* const weight = weights[call.kind][call.weight]->get();
+        aclIntArray* const pad = call.kind == kOneTap ? zero : one;
+        issue(
+            [&](uint64_t* ws, aclOpExecutor** ex) {
+              return aclnnConvolutionGetWorkspaceSize(a, weight, call.weight == 0 ? nullptr : vector(0), one, pad, one,
+                                                      false, zero, call.kind == kOwnChannels ? kChannels : 1, out, 0,
+                                                      ws, ex);
+            },
+            aclnnConvolution);
+        return;
+      }
+      case kNorm:
+        issue(
+            [&](uint64_t* ws, aclOpExecutor** ex) {
+              return aclnnBatchNormGetWorkspaceSize(a, vector(0), vector(1), vector(2), vector(3), false, 0.1, 1e-5,
+                                                    out, saved[0]->get(), saved[1]->get(), ws, ex);
+            },
+            aclnnBatchNorm);
+        return;
+      case kRelu:
+        issue([&](uint64_t* ws, aclOpExecutor** ex) { return aclnnReluGetWorkspaceSize(a, out, ws, ex); }, aclnnRelu);
+        return;
+      case kHardtanh:
+        issue([&](uint64_t* ws,
+                  aclOpExecutor** ex) { return aclnnHardtanhGetWorkspaceSize(a, low.get(), high.get(), out, ws, ex); },
+              aclnnHardtanh);
+        return;
+      case kAdd:
+        issue(
+            [&](uint64_t* ws, aclOpExecutor** ex) { return aclnnAddGetWorkspaceSize(a, b, alpha.get(), out, ws, ex); },
+            aclnnAdd);
+        return;
+      default:
+        issue([&](uint64_t* ws, aclOpExecutor** ex) { return aclnnMulGetWorkspaceSize(a, b, out, ws, ex); }, aclnnMul);
+    }
+  }
+  std::vector<std::vector<char>> Eager(const Program& program) {
+    Reset();
+    for (const Call& call : program) {
+      Each(call, [&](const PhaseOne& first, PhaseTwo second) {
+        EXPECT_EQ(RunOp(stream, first, second), 0) << RecentMessage();
+      });
+    }
+    return All();
+  }
+  aclmdlRI Capture(const Program& program) {
+    aclmdlRI model = nullptr;
+    EXPECT_EQ(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED), 0) << RecentMessage();
+    for (const Call& call : program) Each(call, [&](const PhaseOne& first, PhaseTwo second) { Record(first, second); });
+    EXPECT_EQ(aclmdlRICaptureEnd(stream, &model), 0) << RecentMessage();
+    return model;
+  }
+  void Check(aclmdlRI model, const std::vector<std::vector<char>>& expected, int replays) {
+    for (int i = 0; i < replays; ++i) {
+      Reset();
+      Replay(model);
+      const auto found = All();
+      for (size_t p = 0; p < kPictures; ++p) ASSERT_EQ(found[p], expected[p]) << "replay " << i << ", picture " << p;
+    }
+  }
+  uint64_t executions() const { return TotalsOfKept().chained - before_all.chained; }
+  // Tasks of such a convolution: filters that lie as they are need no turned pictures.
+  static uint64_t three_taps() { return GetParam() == kLarge ? 4 : 2; }
+  // All executions of chains since the test began had so many links, in place of so many tasks.
+  void ExpectChains(uint64_t links, uint64_t tasks) const {
+    const KeptTotals now = TotalsOfKept();
+    const uint64_t count = executions();
+    EXPECT_EQ(count != 0, Chains());
+    EXPECT_EQ(now.links - before_all.links, links * count);
+    EXPECT_EQ(now.linked - before_all.linked, tasks * count);
+  }
+
+  const TestScalar alpha{ACL_FLOAT, {1}}, low{ACL_FLOAT, {-0.25L}}, high{ACL_FLOAT, {1.5L}};
+  std::vector<std::unique_ptr<TestTensor>> pictures, vectors, saved;
+  std::vector<std::unique_ptr<TestTensor>> weights[3];
+  std::vector<std::vector<char>> before;
+  aclIntArray* one = nullptr;
+  aclIntArray* zero = nullptr;
+  KeptTotals before_all;
+};
+
+// A residual block whose intermediate results are written over, in the order of a network.
+const Program kBlock = {{kOneTap, 0, 0, 1, 1},      {kNorm, 1, 1, 2, 0},     {kRelu, 2, 2, 1, 0},
+                        {kThreeTaps, 1, 1, 2, 0},   {kNorm, 2, 2, 3, 1},     {kRelu, 3, 3, 3, 0},
+                        {kOneTap, 3, 3, 2, 2},      {kNorm, 2, 2, 3, 2},     {kOneTap, 0, 0, 2, 0},
+                        {kNorm, 2, 2, 4, 1},        {kAdd, 3, 4, 2, 0},      {kRelu, 2, 2, 2, 0},
+                        {kOwnChannels, 2, 2, 3, 1}, {kHardtanh, 3, 3, 4, 0}, {kOneTap, 4, 4, 1, 1},
+                        {kAdd, 1, 2, 3, 0},         {kMul, 3, 3, 4, 0}};
+
+TEST_P(ChainTest, ABlockGivesTheBitsOfEagerCalls) {
+  const aclmdlRI model = Capture(kBlock);
+  Check(model, Eager(kBlock), kEnoughReplays + 3);
+  ExpectChains(6, 14 + three_taps());
+  for (auto& values : before) std::reverse(values.begin(), values.end());
+  Check(model, Eager(kBlock), 2);
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+// Each result of the first block stays until the end: it is written to memory, and the chain goes on all the same.
+const Program kStays = {{kOneTap, 0, 0, 1, 1}, {kRelu, 1, 1, 2, 0}, {kThreeTaps, 2, 2, 3, 0},
+                        {kNorm, 3, 3, 4, 1},   {kRelu, 4, 4, 4, 0}, {kOwnChannels, 4, 4, 0, 2}};
+
+TEST_P(ChainTest, ResultsThatStayDoNotEndALink) {
+  const aclmdlRI model = Capture(kStays);
+  Check(model, Eager(kStays), kEnoughReplays + 3);
+  ExpectChains(3, 5 + three_taps());
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+// What is written over in part stays in part, however its rest lies in planes.
+TEST_P(ChainTest, APartThatIsWrittenOverNeedNotBeThere) {
+  const int64_t plane = GetParam() * GetParam();
+  const int64_t count = pictures[1]->count();
+  const struct {
+    int64_t begin, end;
+  } parts[] = {{0, 3 * plane + 5}, {plane + 1, plane + 2}, {2 * plane, count - plane}, {count - 7, count}, {0, count}};
+  for (const auto& part : parts) {
+    SCOPED_TRACE(part.begin);
+    const int64_t elements[1] = {part.end - part.begin};
+    const int64_t stride[1] = {1};
+    const auto view = [&](size_t picture) {
+      return aclCreateTensor(elements, 1, ACL_FLOAT, stride, part.begin, ACL_FORMAT_ND, &count, 1,
+                             pictures[picture]->storage());
+    };
+    aclTensor* const from = view(4);
+    aclTensor* const to = view(1);
+    const PhaseOne over = [&](uint64_t* ws, aclOpExecutor** ex) { return aclnnReluGetWorkspaceSize(from, to, ws, ex); };
+    const Program program = {{kOneTap, 0, 0, 1, 1}, {kRelu, 1, 1, 2, 0}, {kThreeTaps, 2, 2, 3, 0}};
+    (void)Eager(program);
+    EXPECT_EQ(RunOp(stream, over, aclnnRelu), 0) << RecentMessage();
+    const auto expected = All();
+    aclmdlRI model = nullptr;
+    ASSERT_EQ(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED), 0) << RecentMessage();
+    for (const Call& call : program) Each(call, [&](const PhaseOne& a, PhaseTwo b) { Record(a, b); });
+    Record(over, aclnnRelu);
+    ASSERT_EQ(aclmdlRICaptureEnd(stream, &model), 0) << RecentMessage();
+    Check(model, expected, kEnoughReplays);
+    EXPECT_EQ(aclmdlRIDestroy(model), 0);
+    EXPECT_EQ(aclDestroyTensor(from), 0);
+    EXPECT_EQ(aclDestroyTensor(to), 0);
+  }
+  EXPECT_EQ(executions() != 0, Chains());
+}
+
+// Any calls in any order on few pictures: results that others read, that stay, that are computed in place or twice.
+TEST_P(ChainTest, RandomProgramsLeaveAllOfMemoryAsEagerCallsDo) {
+  for (int round = 0; round < 60; ++round) {
+    SCOPED_TRACE(round);
+    Program program;
+    size_t last = 0;
+    for (int i = 0; i < 14; ++i) {
+      Call call{};
+      call.kind = static_cast<Kind>(random() % kKinds);
+      // Mostly what was computed last, as networks do.
+      call.a = random() % 4 != 0 ? last : random() % kPictures;
+      call.b = random() % kPictures;
+      call.out = random() % kPictures;
+      call.weight = random() % kWeights;
+      if (call.kind <= kNorm && call.out == call.a) call.out = (call.a + 1) % kPictures;
+      last = call.out;
+      program.push_back(call);
+    }
+    const aclmdlRI model = Capture(program);
+    Check(model, Eager(program), kEnoughReplays);
+    EXPECT_EQ(aclmdlRIDestroy(model), 0);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_EQ(executions() >= 60, Chains());
+}
+
+TEST_P(ChainTest, WrittenWeightsAndStatisticsAreSeen) {
+  const aclmdlRI model = Capture(kBlock);
+  Check(model, Eager(kBlock), kEnoughReplays);
+  for (TestTensor* const written : {weights[kOneTap][1].get(), weights[kThreeTaps][0].get(), vectors[3].get()}) {
+    reinterpret_cast<float*>(written->storage())[7] += 1;
+    Check(model, Eager(kBlock), 2);
+  }
+  Check(model, Eager(kBlock), 30);
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+TEST_P(ChainTest, ChangedTasksAreRunAsTheyAreNow) {
+  const Program program = {{kOneTap, 0, 0, 1, 1}, {kNorm, 1, 1, 2, 0}, {kRelu, 2, 2, 1, 0},
+                           {kOneTap, 1, 1, 2, 2}, {kRelu, 2, 2, 3, 0}, {kNorm, 3, 3, 1, 1}};
+  const aclmdlRI model = Capture(program);
+  Check(model, Eager(program), kEnoughReplays);
+  const uint64_t until = executions();
+  EXPECT_EQ(until != 0, Chains());
+  aclrtStream captured = nullptr;
+  uint32_t count = 1;
+  ASSERT_EQ(aclmdlRIGetStreams(model, &captured, &count), 0) << RecentMessage();
+  aclmdlRITask tasks[6] = {};
+  count = 6;
+  ASSERT_EQ(aclmdlRIGetTasksByStream(captured, tasks, &count), 0) << RecentMessage();
+  ASSERT_EQ(count, 6U);
+  ASSERT_EQ(aclmdlRITaskDisable(tasks[2]), 0) << RecentMessage();
+  ASSERT_EQ(aclmdlRIUpdate(model), 0) << RecentMessage();
+  Program changed = program;
+  changed.erase(changed.begin() + 2);
+  Check(model, Eager(changed), 30);
+  EXPECT_EQ(executions() > until, Chains()) << "a chain of the tasks as they are now";
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+// What a host function reads and writes nobody knows: behind it each task runs by itself.
+struct Reader {
+  const TestTensor* from;
+  std::vector<char> seen;
+  float* changes;
+  static void Read(void* self) {
+    auto& reader = *static_cast<Reader*>(self);
+    reader.seen.assign(reader.from->storage(), reader.from->storage() + reader.seen.size());
+    *reader.changes += 1;
+  }
+};
+
+TEST_P(ChainTest, AHostFunctionSeesWhatIsWrittenOverBehindIt) {
+  const Program first = {{kOneTap, 0, 0, 1, 1}, {kNorm, 1, 1, 2, 0}, {kRelu, 2, 2, 1, 0}, {kThreeTaps, 1, 1, 3, 1}};
+  const Program second = {{kOneTap, 3, 3, 1, 1}, {kRelu, 1, 1, 2, 0}, {kAdd, 2, 3, 1, 0}, {kRelu, 1, 1, 3, 0}};
+  Reader reader{pictures[2].get(), std::vector<char>(before[2].size()),
+                reinterpret_cast<float*>(weights[kOneTap][1]->storage())};
+  aclmdlRI model = nullptr;
+  ASSERT_EQ(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED), 0) << RecentMessage();
+  const auto record = [&](const PhaseOne& one_, PhaseTwo two) { Record(one_, two); };
+  for (const Call& call : first) Each(call, record);
+  ASSERT_EQ(aclrtLaunchHostFunc(stream, Reader::Read, &reader), 0) << RecentMessage();
+  for (const Call& call : second) Each(call, record);
+  ASSERT_EQ(aclmdlRICaptureEnd(stream, &model), 0) << RecentMessage();
+  for (int i = 0; i < 12; ++i) {
+    Reset();
+    for (const Call& call : first) {
+      Each(call, [&](const PhaseOne& a, PhaseTwo b) { EXPECT_EQ(RunOp(stream, a, b), 0) << RecentMessage(); });
+    }
+    const std::vector<char> wanted = BytesOf(*pictures[2]);
+    const float unchanged = std::exchange(*reader.changes, *reader.changes + 1);
+    for (const Call& call : second) {
+      Each(call, [&](const PhaseOne& a, PhaseTwo b) { EXPECT_EQ(RunOp(stream, a, b), 0) << RecentMessage(); });
+    }
+    const auto all = All();
+    *reader.changes = unchanged;
+    Reset();
+    Replay(model);
+    ASSERT_EQ(reader.seen, wanted) << i;
+    ASSERT_EQ(All(), all) << i;
+  }
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+// Holds a host function until it is opened.
+class Gate {
+ public:
+  static void Wait(void* self) {
+    auto& gate = *static_cast<Gate*>(self);
+    std::unique_lock lock(gate.mutex_);
+    gate.is_reached_ = true;
+    gate.changed_.notify_all();
+    gate.changed_.wait(lock, [&] { return gate.is_open_; });
+  }
+  void WaitUntilReached() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return is_reached_; });
+  }
+  void Open(bool is_open) {
+    const std::lock_guard lock(mutex_);
+    is_open_ = is_open;
+    is_reached_ = false;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_open_ = true, is_reached_ = false;
+};
+
+TEST_P(ChainTest, AnAbortBehindTheLinksLeavesTheModelReady) {
+  const Program first(kStays.begin(), kStays.begin() + 3);
+  const Program second(kStays.begin() + 3, kStays.end());
+  Gate gate;
+  aclmdlRI model = nullptr;
+  ASSERT_EQ(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED), 0) << RecentMessage();
+  const auto record = [&](const PhaseOne& a, PhaseTwo b) { Record(a, b); };
+  for (const Call& call : first) Each(call, record);
+  ASSERT_EQ(aclrtLaunchHostFunc(stream, Gate::Wait, &gate), 0) << RecentMessage();
+  for (const Call& call : second) Each(call, record);
+  ASSERT_EQ(aclmdlRICaptureEnd(stream, &model), 0) << RecentMessage();
+  const auto expected = Eager(kStays);
+  Check(model, expected, kEnoughReplays);
+  EXPECT_EQ(executions() != 0, Chains());
+  for (int i = 0; i < 3; ++i) {
+    Reset();
+    gate.Open(false);
+    aclrtStream other = nullptr;
+    ASSERT_EQ(aclrtCreateStream(&other), 0) << RecentMessage();
+    ASSERT_EQ(aclmdlRIExecuteAsync(model, other), 0) << RecentMessage();
+    gate.WaitUntilReached();
+    EXPECT_EQ(aclrtStreamAbort(other), 0) << RecentMessage();
+    gate.Open(true);
+    (void)aclrtSynchronizeStream(other);
+    EXPECT_EQ(aclrtDestroyStream(other), 0) << RecentMessage();
+    Check(model, expected, 2);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+// Wherever it comes: before the links, between two of them or behind all.
+TEST_P(ChainTest, AnAbortAmongTheLinksLeavesTheModelReady) {
+  const aclmdlRI model = Capture(kBlock);
+  const auto expected = Eager(kBlock);
+  Check(model, expected, kEnoughReplays);
+  EXPECT_EQ(executions() != 0, Chains());
+  for (int i = 0; i < 20; ++i) {
+    Reset();
+    aclrtStream other = nullptr;
+    ASSERT_EQ(aclrtCreateStream(&other), 0) << RecentMessage();
+    ASSERT_EQ(aclmdlRIExecuteAsync(model, other), 0) << RecentMessage();
+    for (int turn = 0; turn < 50 * i; ++turn) std::this_thread::yield();
+    EXPECT_EQ(aclrtStreamAbort(other), 0) << RecentMessage();
+    (void)aclrtSynchronizeStream(other);
+    EXPECT_EQ(aclrtDestroyStream(other), 0) << RecentMessage();
+    Check(model, expected, 1);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ChainTest, testing::Values(kLarge, kSmall));
+
+}  // namespace
+}  // namespace aclnn_test
