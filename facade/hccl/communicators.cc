@@ -186,7 +186,13 @@ HcclResult HcclGetRankId(HcclComm comm, uint32_t* rank) {
 }
 
 HcclResult HcclGetCommAsyncError(HcclComm comm, HcclResult* asyncError) {
-  return Ask("HcclGetCommAsyncError", comm, asyncError, "asyncError", [](const Communicator& c) { return c.error(); });
+  return Ask("HcclGetCommAsyncError", comm, asyncError, "asyncError", [](const Communicator& c) {
+    if (c.error() == 0) [[likely]]
+      return 0;
+    const Status failure = c.Failure();
+    if (!failure.ok()) reprise::runtime::Remember("an operator of the communicator", failure);
+    return failure.code();
+  });
 }
 
 const char* HcclGetErrorString(HcclResult code) {

@@ -47,7 +47,8 @@ HcclResult HcclGetCommName(HcclComm comm, char* commName);
 HcclResult HcclCommGetHandleWithName(const char* commName, HcclComm* comm);
 HcclResult HcclGetRankSize(HcclComm comm, uint32_t* rankSize);
 HcclResult HcclGetRankId(HcclComm comm, uint32_t* rank);
-/** The error that an operator of the communicator has left behind, 0 when none has; it stays. */
+/** The error that an operator of the communicator has left behind, 0 when none has; it stays. With an error,
+ *  aclGetRecentErrMsg of this thread then has its words: operator, ranks, reason. */
 HcclResult HcclGetCommAsyncError(HcclComm comm, HcclResult* asyncError);
 /** Never null. */
 const char* HcclGetErrorString(HcclResult code);

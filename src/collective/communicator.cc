@@ -269,6 +269,15 @@ std::string Communicator::error_text() const {
   return error_text_;
 }
 
+Status Communicator::Failure() const {
+  MutexLock lock(error_mutex_);
+  const int code = error_.load(std::memory_order_relaxed);
+  if (code == 0) return {};
+  return Error(code, error_text_)
+      .Culprit(Describe())
+      .Hint("destroy the communicator and make a new one, or suspend and resume it on all ranks");
+}
+
 bool Communicator::is_suspended() const {
   return board().rank(rank()).state.load() == static_cast<uint32_t>(RankState::kSuspended);
 }

@@ -105,6 +105,8 @@ class Communicator {
   /// The stored error; 0: none.
   int error() const { return error_.load(std::memory_order_acquire); }
   std::string error_text() const;
+  /// The stored error with its words; success when there is none.
+  Status Failure() const;
   bool is_out() const { return place_.board->IsOut(place_.rank); }
   bool is_destroyed() const { return is_destroyed_.load(std::memory_order_acquire); }
 

@@ -153,6 +153,20 @@ class JsonErrors {
 
 }  // namespace
 
+namespace {
+
+void StoreRecent(std::string message) {
+  if (g_process_wide.load(std::memory_order_relaxed)) {
+    ProcessMessage& process = ForProcess();
+    MutexLock lock(process.mutex);
+    process.recent = std::move(message);
+  } else {
+    ThisThread().recent_message = std::move(message);
+  }
+}
+
+}  // namespace
+
 int Report(const char* api, const Status& status) noexcept try {
   if (status.ok()) return 0;
   const Status::Detail& detail = status.detail();
@@ -162,16 +176,15 @@ int Report(const char* api, const Status& status) noexcept try {
   REPRISE_LOG(kError, "ASCENDCL", "{} failed with {}: {}", api, detail.code, detail.what);
   if (JsonErrors::Get().on()) JsonErrors::Get().Write(api, detail);
   if (IsRuntimeCode(detail.code)) ThisThread().last_error = detail.code;
-  if (g_process_wide.load(std::memory_order_relaxed)) {
-    ProcessMessage& process = ForProcess();
-    MutexLock lock(process.mutex);
-    process.recent = std::move(message);
-  } else {
-    ThisThread().recent_message = std::move(message);
-  }
+  StoreRecent(std::move(message));
   return detail.code;
 } catch (...) {  // no memory for the text: the number still gets through
   return status.code();
+}
+
+void Remember(const char* what_failed, const Status& failure) noexcept try {
+  StoreRecent(FormatMessage(what_failed, failure.detail()));
+} catch (...) {  // no memory for the text
 }
 
 Status NullParameter(int code, const char* parameter) {

@@ -17,6 +17,10 @@ namespace reprise::runtime {
 /// the runtime, as its last error. `api` is the C function that fails.
 int Report(const char* api, const Status& status) noexcept;
 
+/// Stores the words of `failure` as the thread's recent message, and nothing else: for a call that succeeds and tells
+/// of what failed earlier. `what_failed` stands where messages name the function.
+void Remember(const char* what_failed, const Status& failure) noexcept;
+
 /// The text block that tools expect, with our own lines (Culprit, Call) added. The solution is the error's own hint, or
 /// the error table's general advice; words that begin with a message code ("E10062: …") have that one in front:
 ///   EE1016[PID: 4711] 2026-11-21-10:00:00.000.000 (EE1016): Stream is being captured(107027): …

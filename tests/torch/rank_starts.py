@@ -3,6 +3,7 @@
 machine with two devices; each function makes its own groups. test_distributed.py runs them."""
 import datetime
 import os
+import re
 
 import pytest
 import torch
@@ -275,6 +276,26 @@ def ht_062_who_synchronises_after_the_watchdog_is_told(rank, size):
         torch.npu.synchronize()  # what was told is over
         with pytest.raises(RuntimeError, match="EI0002(.|\n)*rank 1"):
             work.wait()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def ht_062_a_work_keeps_its_words(rank, size):
+    """Whoever else was told of the failure, and in whatever order."""
+    _start("words", rank, size)
+    options = torch_npu._C._distributed_c10d.ProcessGroupHCCL.Options()
+    options.hccl_config = {"hccl_exec_timeout": 1}
+    hasty = dist.new_group(pg_options=options)
+    backend(hasty).get_hccl_comm_name(rank)
+    if rank == 0:
+        work = dist.all_reduce(there(rank), group=hasty, async_op=True)  # rank 1 does not call it
+        with pytest.raises(RuntimeError, match="EI0002(.|\n)*rank 1"):
+            torch.npu.synchronize()  # takes the stream's error
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="EI0002(.|\n)*rank 1"):
+                work.wait()
+            assert re.search("EI0002(.|\n)*rank 1", str(work.exception()))
+        torch.npu.synchronize()
     dist.barrier()
     dist.destroy_process_group()
 

@@ -115,26 +115,21 @@ HcclComm Communicator::handle() const {
 }
 
 void Communicator::RaiseError() const {
-  const HcclResult code = error();
-  if (code == HCCL_SUCCESS) [[likely]]
+  if (error() == HCCL_SUCCESS) [[likely]]
     return;
   Check(TakeStreamError(), "aclrtSynchronizeStream");
-  RaiseCode(code);
+  RaiseFailure();
 }
 
-void Communicator::RaiseCode(HcclResult code) const {
-  TORCH_CHECK(false, "an operator of the HCCL communicator ", name_, " has failed: ", HcclGetErrorString(code),
-              "; destroy the process group and make a new one");
+void Communicator::RaiseFailure() const {
+  // The stream may have told its error to somebody else; the communicator keeps the words.
+  Check(error(), "an operator of the communicator");  // error() leaves them to Check
 }
 
 std::exception_ptr Communicator::Failure() const {
-  const HcclResult code = error();
-  if (code == HCCL_SUCCESS) return nullptr;
   try {
-    Guarded([this] {
-      if (const auto pending = reprise::PendingError(stream_.handle())) throw reprise::Exception(*pending);
-    });
-    RaiseCode(code);
+    RaiseFailure();
+    return nullptr;
   } catch (...) {
     return std::current_exception();
   }

@@ -86,7 +86,7 @@ class Communicator {
   void Destroy() noexcept { handle_->Destroy(); }
 
  private:
-  [[noreturn]] void RaiseCode(HcclResult code) const;
+  void RaiseFailure() const;
 
   NPUStream stream_;
   uint32_t rank_;
