@@ -54,8 +54,11 @@ StatusOr<std::shared_ptr<TuningBank>> OpenBank(const std::string& folder) {
   OpenBanks& banks = TheBanks();
   MutexLock lock(banks.mutex);
   const uintmax_t bytes = FileBytes(TuningBank::PathIn(folder));
-  if (const auto found = banks.by_folder.find(folder); found != banks.by_folder.end() && found->second.bytes == bytes) {
-    return found->second.bank;
+  if (const auto found = banks.by_folder.find(folder); found != banks.by_folder.end()) {
+    const auto& [bank, read] = found->second;
+    std::error_code error;
+    const bool was_removed = bytes == 0 && (bank->size() != 0 || !std::filesystem::exists(folder, error));
+    if (read == bytes && !was_removed) return bank;
   }
   REPRISE_ASSIGN_OR_RETURN(std::shared_ptr<TuningBank> bank, TuningBank::Open(folder));
   banks.by_folder[folder] = {bank, bytes};

@@ -197,6 +197,17 @@ TEST_F(TuningTest, WhereTheBankIs) {
   EXPECT_EQ(FindBank(options), found);
 }
 
+TEST_F(TuningTest, ABankThatWasRemovedIsMadeAnew) {
+  ASSERT_EQ(Text(BeginTuning({{"work_path", work_}, {"job_type", "1"}})), "");
+  const uint64_t id = Open(kFusedText, {Sample({4, 8})});
+  EXPECT_EQ(Outcome(RunTuning(id, {})), "tried 2, known 0");
+  std::filesystem::remove_all(bank_);
+  std::filesystem::remove_all(work_);
+  std::filesystem::create_directories(work_);
+  EXPECT_EQ(Outcome(RunTuning(id, {})), "tried 2, known 0");
+  EXPECT_EQ(Entries(bank_), 2U);
+}
+
 TEST_F(TuningTest, ProgressInOneLine) {
   EXPECT_EQ(ProgressLine::Text(1, 4, 2, "MatMul", 80), "tuning [#####...............] 1/4, about 6 s left: MatMul");
   EXPECT_EQ(ProgressLine::Text(1, 100, 60, "MatMul", 24), "tuning [................");
