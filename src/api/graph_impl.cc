@@ -245,6 +245,7 @@ Status Graph::Impl::CaptureEnd() {
     model::Model::Discard(open);
     model_ = nullptr;
   }
+  if (status.ok()) TellReusedBlocks(model->graph());
   api::DeviceMemoryOrNull()->MarkCaptureEnd(device_);
   Registry::Get().Remove(capture_);
   Unroute();
@@ -268,6 +269,20 @@ Status Graph::Impl::CaptureEnd() {
     state_.store(GraphState::kReady, std::memory_order_release);
   }
   return {};
+}
+
+// Several streams could use the blocks of one of them; who asks wants a single one.
+void Graph::Impl::TellReusedBlocks(ir::Graph& graph) const {
+  if (graph.lanes().size() != 1) return;
+  try {
+    std::vector<ir::ReusedBlock> blocks;
+    for (const memory::ReusedBlock& block : api::DeviceMemoryOrNull()->TakeReusedBlocks(device_, capture_)) {
+      blocks.push_back({block.begin, block.end, block.first, block.behind});
+    }
+    graph.SetReusedBlocks(std::move(blocks));
+  } catch (const std::bad_alloc&) {
+    // They are stored, then.
+  }
 }
 
 // The capture is over and came to nothing.

@@ -86,6 +86,7 @@ class Graph::Impl : public std::enable_shared_from_this<Graph::Impl> {
   void DropGenerators() noexcept;
   Status PrepareDraws(runtime::Stream& stream);
   Status NoteDraws(runtime::Stream& stream);
+  void TellReusedBlocks(ir::Graph& graph) const;
   Status Fail(Status why) noexcept;
   static void DestroyModel(void* model, Lease lease) noexcept;
   static void BuryZombies() noexcept;

@@ -127,6 +127,14 @@ class RuntimeDriver final : public memory::Driver {
     return {standing.capture, standing.lane, standing.tasks, std::move(standing.before)};
   }
 
+  memory::CaptureMoment MomentInCapture(void* stream) override {
+    memory::CaptureMoment moment;
+    runtime::Streams().With(stream, [&](const Stream& found) {
+      moment = {found.capture_id(), found.captured_tasks.load(std::memory_order_acquire)};
+    });
+    return moment;
+  }
+
   StatusOr<void*> RecordEvent(void* stream) override {
     StatusOr<EventRecord*> point = nullptr;
     bool lives = runtime::Streams().With(stream, [&](Stream& found) {

@@ -209,6 +209,8 @@ Status Session::Record(Stream& stream, const ir::Task& task, bool& taken) {
   try {
     ir::Graph& graph = model_->graph();
     const ir::NodeId node = graph.Add(member.lane, task);
+    stream.captured_tasks.store(static_cast<uint32_t>(graph.lanes()[member.lane].nodes.size()),
+                                std::memory_order_release);
     if (CallTraceIsOn()) [[unlikely]]
       member.last_call = DescribeCall();
     if (member.group != nullptr) [[unlikely]] {

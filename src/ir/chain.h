@@ -36,8 +36,9 @@ struct ChainTask {
 };
 
 /// After all links and the tasks between them have run, memory holds what it would hold had each task run by itself,
-/// with the same bits. In between it may hold something else: what is overwritten by the end without having been read
-/// by a task outside of the chain need not be there at all.
+/// with the same bits, but for what tasks have left in a block that was used again (ReusedBlock). In between it may
+/// hold something else: what is overwritten by the end without having been read by a task outside of the chain need not
+/// be there at all.
 struct Chain {
   struct Part {
     uint32_t first;  ///< of the tasks, the first one whose place the link takes

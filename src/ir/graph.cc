@@ -203,6 +203,7 @@ void Graph::Replace(NodeId id, const Task& task) {
 }
 
 void Graph::Note(NodeId id, std::vector<NodeId>& list, bool is_arguments) noexcept {
+  reused_.clear();
   try {
     list.push_back(id);
     if (is_arguments) {
@@ -249,7 +250,7 @@ void Graph::ShrinkToFit() {
 
 size_t Graph::memory_bytes() const {
   size_t bytes = arena_.used_bytes() + entries_.memory_bytes() + tasks_.memory_bytes() + runs_.memory_bytes() +
-                 lanes_.capacity() * sizeof(Lane);
+                 lanes_.capacity() * sizeof(Lane) + reused_.capacity() * sizeof(ReusedBlock);
   for (const Lane& lane : lanes_) bytes += lane.nodes.runs_.memory_bytes();
   return bytes;
 }

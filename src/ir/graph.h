@@ -12,6 +12,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/pages.h"
@@ -112,6 +113,14 @@ struct Lane {
   LaneNodes nodes;
 };
 
+/// A block of memory that the program got while it captured the tasks from `first` on, and had given back when it came
+/// to the task `behind`; and of which a part was given out anew before the capture ended. So once the graph has run,
+/// nobody reads what these tasks have left in it: the program has no object there, and the memory was somebody else's.
+struct ReusedBlock {
+  uintptr_t begin, end;
+  uint32_t first, behind;
+};
+
 class Graph;
 
 /// All nodes in the order of submission, with the part of the interface of a std::vector<Node> that readers need.
@@ -208,6 +217,11 @@ class Graph {
     return it != op_info_.end() ? &it->second : nullptr;
   }
 
+  /// Of a graph of one lane. Empty once a task has changed: then it may write into memory that has become somebody
+  /// else's since.
+  void SetReusedBlocks(std::vector<ReusedBlock> blocks) { reused_ = std::move(blocks); }
+  const std::vector<ReusedBlock>& reused_blocks() const { return reused_; }
+
   /// Bytes held by nodes and payloads.
   size_t memory_bytes() const;
   /// Gives back what was reserved for more nodes.
@@ -287,6 +301,7 @@ class Graph {
   Anchor* last_anchor_ = nullptr;  // most tasks need what the one before needed
   std::map<NodeId, std::string> extend_info_;
   std::map<NodeId, std::string> op_info_;
+  std::vector<ReusedBlock> reused_;
   std::vector<NodeId> changes_;
   std::vector<NodeId> new_arguments_;
   bool changes_lost_ = false;

@@ -31,6 +31,7 @@ namespace reprise::ir {
 
 struct Chain;  // tasks that run in another way together: chain.h
 struct ChainTask;
+struct ReusedBlock;
 struct TaskInfo;  // what dumps and messages show of a task: task_info.h
 
 enum class TaskKind : uint8_t {
@@ -196,7 +197,8 @@ struct TaskType {
   /// For tasks that read operands faster in a form that somebody keeps while their values stay; null when none does.
   const Keeping* keeping = nullptr;
   /// For tasks that may become parts of chains: makes one of the tasks of a graph of one lane, all of them, in order.
-  Chain (*chain)(std::span<const ChainTask> tasks) = nullptr;
+  /// `reused` counts these tasks.
+  Chain (*chain)(std::span<const ChainTask> tasks, std::span<const ReusedBlock> reused) = nullptr;
   /// Tells the memory that the task reads and writes, without allocating; NoOperands when it touches none,
   /// OpaqueOperands when only its code knows. Has no default: a type that says neither does not compile.
   TellOperands operands;

@@ -196,6 +196,11 @@ void DeviceAllocator::MarkCaptureEnd(int device) {
   if (auto cache = state_->CacheOf(device); cache.ok()) (*cache)->MarkCapture(-1);
 }
 
+std::vector<ReusedBlock> DeviceAllocator::TakeReusedBlocks(int device, uint64_t capture) {
+  auto cache = state_->CacheOf(device);
+  return cache.ok() ? (*cache)->TakeReusedBlocks(capture) : std::vector<ReusedBlock>{};
+}
+
 // ---- Policy ----
 
 Status DeviceAllocator::SetMemoryFraction(int device, double fraction) {

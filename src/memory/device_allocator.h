@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "memory/captured_blocks.h"
 #include "memory/config.h"
 #include "memory/driver.h"
 #include "reprise/memory_types.h"
@@ -82,6 +83,9 @@ class DeviceAllocator {
   /// Around a capture of any stream of the device: begin after the runtime's, end after the runtime's.
   void MarkCaptureBegin(int device);
   void MarkCaptureEnd(int device);
+  /// Blocks that were freed and used again while the capture with this id was open (captured_blocks.h). Asked once,
+  /// before its MarkCaptureEnd.
+  std::vector<ReusedBlock> TakeReusedBlocks(int device, uint64_t capture);
 
   // Limits and policy.
   /// 0 to 1 of the device's memory; above, allocations are refused.

@@ -214,6 +214,8 @@ void* DeviceCache::HandOut(Block* block, Request& request) {
     block->stream = request.stream;
     block->hold.store(BlockHold::kHeld, std::memory_order_release);
   }
+  if (MayBeCaptured(*block)) [[unlikely]]
+    captured_blocks_.NoteGiven(host_.driver.MomentInCapture(block->silo->stream), block->address, block->size);
   if (is_checked_) [[unlikely]]
     OpenBlock(*block);
   if (trace_.is_on()) {
@@ -247,6 +249,8 @@ Status DeviceCache::Free(Block* block, const void* address, const TraceContextPt
     }
   }
   TakeBack(block, context);
+  if (MayBeCaptured(*block)) [[unlikely]]
+    captured_blocks_.NoteFreed(host_.driver.MomentInCapture(block->silo->stream), block->address);
   // Memory that goes back to the device at once must not be in use on its own stream either.
   if (block->silo->blocks->pool->uncached) block->uses.push_back({block->silo->stream});
   if (block->uses.empty()) {

@@ -20,6 +20,7 @@
 #include "base/status.h"
 #include "memory/block.h"
 #include "memory/block_map.h"
+#include "memory/captured_blocks.h"
 #include "memory/config.h"
 #include "memory/device_allocator.h"
 #include "memory/device_stats.h"
@@ -85,6 +86,7 @@ class DeviceCache {
   StatusOr<PoolChange> SetPoolState(const PoolState& state, const std::vector<uint64_t>& released);
 
   void MarkCapture(int by);
+  std::vector<ReusedBlock> TakeReusedBlocks(uint64_t capture);
   void SetFraction(double fraction);
   double Fraction();
   void SetConfig(const Config& config);
@@ -190,6 +192,7 @@ class DeviceCache {
   // stream_uses.cc
   bool InCaptureContext() const;
   bool IsOpen(void* stream) const { return host_.driver.CaptureOf(stream).is_open; }
+  bool MayBeCaptured(const Block& block) const { return captures_ > 0 && block.silo->blocks->pool->is_private(); }
   bool HasPending() const { return pending_events_ != 0 || !deferred_.empty(); }
   void FreeWithUses(Block* block);
   void RecordUses(Block* block);
@@ -276,6 +279,7 @@ class DeviceCache {
   size_t pending_events_ = 0;
   std::vector<Block*> deferred_;
   std::vector<Doomed> doomed_;
+  CapturedBlocks captured_blocks_;
 
   std::vector<std::unique_ptr<std::byte[]>> slabs_;
   Block* spare_ = nullptr;

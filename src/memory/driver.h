@@ -24,6 +24,12 @@ struct CapturePoint {
   std::vector<uint32_t> before;  ///< by lane, what comes before whatever is submitted to the stream next
 };
 
+/// How far a stream is with its capture.
+struct CaptureMoment {
+  uint64_t capture = 0;  ///< 0: in none
+  uint32_t tasks = 0;    ///< that the stream has recorded
+};
+
 struct DeviceSize {
   uint64_t free_bytes = 0;
   uint64_t total_bytes = 0;
@@ -60,6 +66,8 @@ class Driver {
   virtual int CurrentDevice() = 0;
   virtual CaptureState CaptureOf(void* stream) = 0;
   virtual CapturePoint PointInCapture(void* stream) = 0;
+  /// Takes no lock of a capture, whose owner may be about to free blocks.
+  virtual CaptureMoment MomentInCapture(void* stream) = 0;
 
   // Events: a point in a stream's work.
   virtual StatusOr<void*> RecordEvent(void* stream) = 0;

@@ -179,7 +179,13 @@ void DeviceCache::MarkCapture(int by) {
   Lock lock(mutex_);
   if (by > 0) CloseFront();
   captures_ = std::max(0, captures_ + by);
+  if (captures_ == 0) captured_blocks_.Clear();
   if (by > 0) ++captures_begun_;
+}
+
+std::vector<ReusedBlock> DeviceCache::TakeReusedBlocks(uint64_t capture) {
+  Lock lock(mutex_);
+  return captured_blocks_.Take(capture);
 }
 
 bool DeviceCache::IsCaptureContext() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/chain_steps.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -20,26 +21,47 @@ struct ChainSteps::Place {
   }
 };
 
+namespace {
+
+// Blocks of the graph, by the tasks that have these ids.
+std::vector<ir::ReusedBlock> ReusedAmong(const std::vector<ir::NodeId>& ids, const ir::Graph& graph) {
+  std::vector<ir::ReusedBlock> blocks = graph.reused_blocks();
+  const auto place_of = [&](ir::NodeId id) {
+    return static_cast<uint32_t>(std::lower_bound(ids.begin(), ids.end(), id) - ids.begin());
+  };
+  for (ir::ReusedBlock& block : blocks) {
+    block.first = place_of(block.first);
+    block.behind = place_of(block.behind);
+  }
+  return blocks;
+}
+
+}  // namespace
+
 ChainSteps::ChainSteps() = default;
 ChainSteps::~ChainSteps() = default;
 
 std::unique_ptr<ChainSteps> ChainSteps::Of(const ir::Graph& graph) {
   if (graph.lanes().size() != 1) return nullptr;
-  ir::Chain (*make)(std::span<const ir::ChainTask>) = nullptr;
+  decltype(ir::TaskType::chain) make = nullptr;
   std::vector<ir::ChainTask> tasks;
   std::vector<ir::NodeId> ids;
+  bool is_whole = true;
   ir::NodeId id = 0;
   for (auto at = graph.nodes().begin(); at != graph.nodes().end(); ++at, ++id) {
     const ir::Node node = *at;
     if (!ir::IsActive(node)) continue;
-    if (ir::IsSlot(node.type)) break;  // whose task may change
+    if (ir::IsSlot(node.type)) {  // whose task may change, and then read any memory
+      is_whole = false;
+      break;
+    }
     if (node.type->chain != nullptr) make = node.type->chain;
     tasks.push_back({node.type, node.payload});
     ids.push_back(id);
   }
   if (make == nullptr) return nullptr;
   std::unique_ptr<ChainSteps> steps(new ChainSteps);
-  steps->chain_ = make(tasks);
+  steps->chain_ = make(tasks, is_whole ? ReusedAmong(ids, graph) : std::vector<ir::ReusedBlock>());
   if (steps->chain_.parts.empty()) return nullptr;
   for (const ir::Chain::Part& part : steps->chain_.parts) {
     const auto first = ids.begin() + static_cast<ptrdiff_t>(part.first);

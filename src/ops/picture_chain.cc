@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "device/scheduler.h"
+#include "ir/graph.h"
 #include "kernels/activation_functions.h"
 #include "kernels/arithmetic_functions.h"
 #include "kernels/channels_last_conv.h"
@@ -445,7 +446,8 @@ class PictureLink final : public ir::Link {
 
 class ChainMaker {
  public:
-  explicit ChainMaker(std::span<const ChainTask> tasks) : tasks_(tasks) {}
+  ChainMaker(std::span<const ChainTask> tasks, std::span<const ir::ReusedBlock> reused)
+      : tasks_(tasks), reused_(reused) {}
 
   ir::Chain Make() {
     ir::Chain chain;
@@ -588,12 +590,13 @@ class ChainMaker {
     return true;
   }
 
-  // Bytes that are there before task `at`, as far as they are read by any task but those that `is_spared` names, or
-  // remain at the end, so that they have to be in memory. Bytes that are covered are gone.
+  // Bytes that the task in front of `at` has written, as far as they are read by any task but those that `is_spared`
+  // names, or remain at the end, so that they have to be in memory. Bytes that are covered are gone.
   template <class IsSpared>
   std::vector<Bytes> Needed(const Bytes& bytes, size_t at, const IsSpared& is_spared) const {
     std::vector<Bytes> needed;
     std::vector<Bytes> left = {bytes};
+    const size_t writer = at - 1;
     const size_t end = std::min(all_.size(), at + kFarthest);
     for (; at < end && !left.empty(); ++at) {
       const Task& task = all_[at];
@@ -602,11 +605,19 @@ class ChainMaker {
       }
       Move(task.covers, left, nullptr);
     }
+    if (end == tasks_.size()) ForgetReused(writer, left);
     needed.insert(needed.end(), left.begin(), left.end());
     return needed;
   }
   bool IsNeeded(const Bytes& bytes, size_t at, size_t spared) const {
     return !Needed(bytes, at, [spared](size_t task, const Bytes&) { return task == spared; }).empty();
+  }
+
+  // What nobody reads behind the last task.
+  void ForgetReused(size_t writer, std::vector<Bytes>& left) const {
+    for (const ir::ReusedBlock& block : reused_) {
+      if (block.first <= writer && writer < block.behind) Move({block.begin, block.end}, left, nullptr);
+    }
   }
 
   // What the parts have in common with `with` goes from them to `to`.
@@ -878,6 +889,7 @@ class ChainMaker {
   }
 
   const std::span<const ChainTask> tasks_;
+  const std::span<const ir::ReusedBlock> reused_;
   std::vector<Task> all_;
   std::vector<Plan> plans_;
   std::vector<Mirror> mirrors_;
@@ -886,6 +898,8 @@ class ChainMaker {
 
 }  // namespace
 
-ir::Chain MakePictureChain(std::span<const ChainTask> tasks) { return ChainMaker(tasks).Make(); }
+ir::Chain MakePictureChain(std::span<const ChainTask> tasks, std::span<const ir::ReusedBlock> reused) {
+  return ChainMaker(tasks, reused).Make();
+}
 
 }  // namespace reprise::ops

@@ -133,12 +133,15 @@ class Stream final : public device::Runnable {
   /// Id of the capture that the stream takes part in, which no later capture gets; 0: none.
   uint64_t capture_id() const { return capture_id_.load(std::memory_order_acquire); }
   bool is_capturing() const { return capture_id() != 0; }
+  /// How many tasks it has recorded into that capture, which counts them. Asked without the lock.
+  std::atomic<uint32_t> captured_tasks{0};
   TaskSink* sink() const { return sink_.load(std::memory_order_acquire); }
   /// Kernels that are launched replace those of a task group instead of running.
   bool is_updating() const { return is_updating_.load(std::memory_order_acquire); }
   /// With the context's capture_mutex held.
   void set_sink(TaskSink* sink) {
     // Whoever reads without the lock asks one of the three: a pair of them may be of two moments.
+    if (sink != nullptr) captured_tasks.store(0, std::memory_order_relaxed);
     if (sink != nullptr) capture_id_.store(sink->capture_id(), std::memory_order_release);
     is_updating_.store(sink != nullptr && sink->capture_id() == 0, std::memory_order_release);
     sink_.store(sink, std::memory_order_release);

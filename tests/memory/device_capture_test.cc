@@ -670,5 +670,165 @@ TEST_F(Forgotten, EverythingGoesAndTheAllocatorGoesOn) {
   }
 }
 
+// What a capture is told of its blocks: only those whose memory it has seen given out anew.
+struct Reused : DeviceTest {
+  void Record(void* stream, int tasks) {
+    for (int i = 0; i < tasks; ++i) sim.Capture(stream);
+  }
+  // begin, end, and the tasks between which the block lived.
+  using Blocks = std::vector<std::vector<uint64_t>>;
+  Blocks Take(uint64_t capture = 7) {
+    Blocks blocks;
+    for (const ReusedBlock& block : a().TakeReusedBlocks(0, capture)) {
+      blocks.push_back({block.begin, block.end, block.first, block.behind});
+    }
+    return blocks;
+  }
+  static std::vector<uint64_t> Block(const char* begin, uint64_t bytes, uint64_t first, uint64_t behind) {
+    const auto address = reinterpret_cast<uintptr_t>(begin);
+    return {address, address + bytes, first, behind};
+  }
+};
+
+TEST_F(Reused, ABlockThatIsGivenOutAnewIsTold) {
+  BeginCapture(s1);
+  Record(s1, 2);
+  char* block = Get(4 * kMiB, s1);
+  Record(s1, 3);
+  Put(block);
+  Record(s1, 1);
+  EXPECT_EQ(Get(4 * kMiB, s1), block);
+  Record(s1, 1);
+  EXPECT_EQ(Take(), (Blocks{Block(block, 4 * kMiB, 2, 5)}));
+  EXPECT_EQ(Take(), Blocks{}) << "told once";
+  EndCapture();
+}
+
+TEST_F(Reused, APartIsEnough) {
+  BeginCapture(s1);
+  char* first = Get(6 * kMiB, s1);
+  Record(s1, 1);
+  Put(first);
+  char* part = Get(2 * kMiB, s1);
+  Record(s1, 1);
+  EXPECT_EQ(part, first);
+  Put(part);
+  char* over_both = Get(5 * kMiB, s1);
+  EXPECT_EQ(over_both, first);
+  EXPECT_EQ(Take(), (Blocks{Block(first, 6 * kMiB, 0, 1), Block(part, 2 * kMiB, 1, 2)}));
+  EndCapture();
+}
+
+TEST_F(Reused, NeighboursThatNobodyGotAreNot) {
+  BeginCapture(s1);
+  char* first = Get(2 * kMiB, s1);
+  char* second = Get(2 * kMiB, s1);
+  EXPECT_EQ(second, first + 2 * kMiB);
+  Record(s1, 1);
+  Put(first);
+  Put(second);  // one free block from now on
+  EXPECT_EQ(Get(2 * kMiB, s1), first);
+  EXPECT_EQ(Take(), (Blocks{Block(first, 2 * kMiB, 0, 1)}));
+  EndCapture();
+}
+
+TEST_F(Reused, WhatIsFreedAndNotGivenOutStays) {
+  BeginCapture(s1);
+  char* block = Get(4 * kMiB, s1);
+  Record(s1, 1);
+  Put(block);
+  Record(s1, 1);
+  EXPECT_EQ(Take(), Blocks{});
+  EndCapture();
+}
+
+TEST_F(Reused, WhatNoTaskHasUsedIsNothingToTell) {
+  BeginCapture(s1);
+  Record(s1, 1);
+  char* block = Get(4 * kMiB, s1);
+  Put(block);
+  EXPECT_EQ(Get(4 * kMiB, s1), block);
+  EXPECT_EQ(Take(), Blocks{});
+  EndCapture();
+}
+
+TEST_F(Reused, ALaterCaptureInTheSamePoolTellsNothingOfTheFirst) {
+  BeginCapture(s1, kQ);
+  char* block = Get(4 * kMiB, s1);
+  Record(s1, 1);
+  Put(block);
+  EXPECT_EQ(Take(), Blocks{});
+  EndCapture(kQ);
+  BeginCapture(s1, kQ, 8);
+  EXPECT_EQ(Get(4 * kMiB, s1), block);
+  Record(s1, 1);
+  EXPECT_EQ(Take(8), Blocks{});
+  EXPECT_EQ(Take(7), Blocks{});
+  EndCapture(kQ, 8);
+}
+
+TEST_F(Reused, ABlockOfAnEarlierCaptureIsNoneOfThisOne) {
+  BeginCapture(s1, kQ);
+  char* block = Get(4 * kMiB, s1);
+  Record(s1, 1);
+  EndCapture(kQ);
+  BeginCapture(s1, kQ, 8);
+  Record(s1, 1);
+  Put(block);
+  EXPECT_EQ(Get(4 * kMiB, s1), block);
+  EXPECT_EQ(Take(8), Blocks{});
+  EndCapture(kQ, 8);
+}
+
+TEST_F(Reused, BlocksThatAnotherStreamUsesWaitForTheEnd) {
+  BeginCapture(s1);
+  char* block = Get(4 * kMiB, s1);
+  Record(s1, 1);
+  ASSERT_EQ(a().RecordStream(block, s2).code(), 0);
+  Put(block);
+  EXPECT_NE(Get(4 * kMiB, s1), block);
+  EXPECT_EQ(Take(), Blocks{});
+  EndCapture();
+}
+
+TEST_F(Reused, CapturesAreKeptApart) {
+  BeginCapture(s1);
+  BeginCapture(s2, kQ, 8);
+  char* first = Get(4 * kMiB, s1);
+  char* second = Get(4 * kMiB, s2);
+  Record(s1, 1);
+  Record(s2, 2);
+  Put(first);
+  Put(second);
+  EXPECT_EQ(Get(4 * kMiB, s2), second);
+  EXPECT_EQ(Take(7), Blocks{});
+  EXPECT_EQ(Take(8), (Blocks{Block(second, 4 * kMiB, 0, 2)}));
+  EndCapture(kQ, 8);
+  EndCapture();
+}
+
+TEST_F(Reused, MemoryOfOthersIsNotLookedAt) {
+  char* before = Get(4 * kMiB, s1);
+  BeginCapture(s1);
+  Record(s1, 1);
+  Put(before);  // of the default pool
+  char* aside = Get(4 * kMiB, s2);
+  Put(aside);
+  EXPECT_EQ(Get(4 * kMiB, s2), aside);
+  EXPECT_EQ(Take(), Blocks{});
+  EndCapture();
+  EXPECT_EQ(Take(), Blocks{});
+}
+
+TEST_F(Reused, WhatNobodyTakesIsForgotten) {
+  BeginCapture(s1);
+  char* block = Get(4 * kMiB, s1);
+  Record(s1, 1);
+  Put(block);
+  Get(4 * kMiB, s1);
+  EndCapture();
+  EXPECT_EQ(Take(), Blocks{});
+}
+
 }  // namespace
 }  // namespace reprise::memory::testing

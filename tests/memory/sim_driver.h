@@ -212,6 +212,12 @@ class SimDriver : public Driver {
     return point;
   }
 
+  CaptureMoment MomentInCapture(void* stream) override {
+    std::lock_guard lock(mutex_);
+    Stream& s = streams_[stream];
+    return s.capture.is_open ? CaptureMoment{s.capture.id, s.before[stream]} : CaptureMoment{};
+  }
+
   StatusOr<void*> RecordEvent(void* stream) override {
     std::lock_guard lock(mutex_);
     if (Fails()) return Error(207007, "the simulated device has no events");

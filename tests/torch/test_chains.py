@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutional networks in graphs: replays store results that somebody may look at, and only those.
+
+A chain (docs/design/replay.md) keeps results to itself. Whether one was stored shows in memory that was filled before the
+replay: it still has that, or it has the result."""
+import pytest
+import torch
+import torch_npu
+from torch import nn
+
+weak = torch_npu._C._weak_ref_tensor
+ENOUGH = 6  # replays until chains run
+
+
+class Block(nn.Module):
+    """Results become smaller and smaller, so that they take parts of the blocks of earlier ones."""
+
+    def __init__(self):
+        super().__init__()
+        widths = (32, 48, 32, 16, 8)
+        self.convs = nn.ModuleList(nn.Conv2d(taken, given, 1, bias=False) for taken, given in zip(widths, widths[1:]))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(given) for given in widths[1:])
+
+    def forward(self, x, see):
+        for conv, norm in zip(self.convs, self.norms):
+            x = torch.relu(norm(see(conv(x))))
+            see(x)
+        return x
+
+
+class Captured:
+    """The network in a graph, and what the program has kept of its results."""
+
+    def __init__(self, keep, end=lambda result: result, **options):
+        self.net, self.x = Block().eval().requires_grad_(False).npu(), torch.randn(1, 32, 32, 32).npu()
+        self.kept = []
+
+        def see(value):
+            self.kept.append(keep(value))
+            return value
+
+        self.net(self.x, lambda value: value)
+        self.graph = torch.npu.NPUGraph()
+        with torch.npu.graph(self.graph, **options):
+            self.result = end(self.net(self.x, see))
+        self.graph.replay()
+        self.expected = [value.clone() for value in self.kept]  # each task has run by itself
+        self.wanted = self.net(self.x, lambda value: value)
+
+    def replay(self):
+        for value in self.kept:
+            value.fill_(77)
+        self.result.fill_(77)
+        self.graph.replay()
+        torch.npu.synchronize()
+        return [torch.equal(value, expected) for value, expected in zip(self.kept, self.expected)]
+
+    def check(self, stored):
+        """``stored``: whether each result that the program has kept is stored; None: some are not."""
+        for i in range(ENOUGH):
+            is_stored = self.replay()
+            assert torch.equal(self.result, self.wanted), i
+            if stored is not None:
+                assert is_stored == [True] * len(self.kept), i
+        if stored is None and all(is_stored):
+            pytest.skip("no chains here: the C++ tests know whether there should be some")
+
+
+def test_results_whose_memory_was_used_again_are_not_stored(npu):
+    Captured(weak).check(None)
+
+
+def test_results_that_the_program_holds_are_stored(npu):
+    Captured(lambda value: value).check(True)
+
+
+@pytest.mark.parametrize("view", [lambda x: x[0, 3:5], lambda x: x.detach(), lambda x: x.view(-1)[5:6]], ids=["part", "alias", "one"])
+def test_results_of_which_the_program_holds_a_view_are_stored(npu, view):
+    Captured(view).check(True)
+
+
+def test_a_result_that_is_only_referred_to_is_stored(npu):
+    """Inference engines let go of the last result while they still capture, and look at it after each replay."""
+    captured = Captured(lambda value: value[0, 0], end=weak)
+    captured.check(True)
+
+
+def test_captures_that_follow_in_the_same_pool_take_no_result_away(npu):
+    first = Captured(lambda value: value[0, 0], end=weak)
+    second = Captured(weak, end=weak, pool=first.graph.pool())
+    first.check(True)
+    second.check(None)
+    first.check(True)
+
+
+def test_results_that_another_stream_reads_are_seen_by_it(npu):
+    side = torch.npu.Stream()
+    net, x = Block().eval().requires_grad_(False).npu(), torch.randn(1, 32, 32, 32).npu()
+    seen = []
+
+    def see(value):
+        side.wait_stream(torch.npu.current_stream())
+        with torch.npu.stream(side):
+            seen.append(value.sum())
+            value.record_stream(side)
+        return value
+
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        result = net(x, see)
+        torch.npu.current_stream().wait_stream(side)
+    sums = []
+    wanted = net(x, lambda value: sums.append(value.sum()) or value)
+    for _ in range(ENOUGH):
+        for value in [result, *seen]:
+            value.fill_(77)
+        graph.replay()
+        torch.npu.synchronize()
+        assert torch.equal(result, wanted)
+        assert all(torch.equal(one, other) for one, other in zip(seen, sums))
