@@ -67,7 +67,7 @@ class AnnouncementCache {
     const std::lock_guard lock(part.mutex);
     for (const Place& place : part.SetOf(key).places) {
       if (place.answer && place.hash == key.hash() && c10::ArrayRef<int64_t>(place.words) == key.words()) {
-        hits_.fetch_add(1, std::memory_order_relaxed);
+        CountHit();
         return place.answer;
       }
     }
@@ -85,6 +85,8 @@ class AnnouncementCache {
     place.answer.swap(answer);
   }
 
+  // May lose some that several threads count at a time.
+  void CountHit() { hits_.store(hits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
   MetaCounts counts() const { return {hits_.load(), misses_.load()}; }
 
  private:
@@ -307,10 +309,10 @@ void MetaKey::Add(const at::Tensor& tensor) {
                         (on_device ? 8 : 0);
   words_.push_back(flags);
   if (!on_device && dims == 0) {
-    if (traits_.is_pointwise) return;
     int64_t value[2] = {};
     std::memcpy(value, tensor.const_data_ptr(), std::min(sizeof value, tensor.dtype().itemsize()));
-    words_.append({value[0], value[1]});
+    auto& to = traits_.is_pointwise ? values_ : static_cast<c10::SmallVectorImpl<int64_t>&>(words_);
+    to.append({value[0], value[1]});
     return;
   }
   words_.append(impl->sizes().begin(), impl->sizes().end());
@@ -373,10 +375,14 @@ void MetaKey::Add(const IValue& value) {
   }
 }
 
-std::shared_ptr<const Announcement> Announce(const OpTraits& traits, c10::ArrayRef<IValue> arguments) {
-  const MetaKey key(traits, arguments);
+std::shared_ptr<const Announcement> Announce(const OpTraits& traits, c10::ArrayRef<IValue> arguments,
+                                             const MetaKey& key, bool& was_known) {
+  was_known = false;
   if (key.is_complete()) {
-    if (std::shared_ptr<const Announcement> known = TheCache().Find(key)) return known;
+    if (std::shared_ptr<const Announcement> known = TheCache().Find(key)) {
+      was_known = true;
+      return known;
+    }
   }
   Aliases aliases(c10::kMeta);
   torch::jit::Stack metas;
@@ -441,5 +447,6 @@ void KeepAnnounced(const MetaKey& key, const OpTraits& traits, c10::ArrayRef<IVa
 }
 
 MetaCounts CountsOfMetaPass() { return TheCache().counts(); }
+void CountKnownAnswer() { TheCache().CountHit(); }
 
 }  // namespace torch_npu
