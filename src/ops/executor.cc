@@ -174,9 +174,17 @@ void Executor::MoveSlot(size_t index, uintptr_t base) {
 }
 
 bool Executor::can_move_all() const {
-  return found_shapes == nullptr && !only_tells_size && slots.size() <= kMostMoved &&
-         std::all_of(slots.begin(), slots.end(), [](const TensorSlot& slot) { return slot.offset_bytes == 0; }) &&
-         std::all_of(launches.begin(), launches.end(), [](const Launch* launch) { return launch->call == nullptr; });
+  if (found_shapes != nullptr || only_tells_size || slots.size() > kMostMoved) return false;
+  // What a launch has prepared may be as large as its operands: callers keep many of these.
+  constexpr uint64_t kMostWithState = 64 << 10;
+  uint64_t most_bytes = 0;
+  for (const TensorSlot& slot : slots) {
+    if (slot.offset_bytes != 0) return false;
+    most_bytes = std::max(most_bytes, slot.extent_bytes);
+  }
+  return std::all_of(launches.begin(), launches.end(), [&](const Launch* launch) {
+    return launch->call == nullptr && (launch->state == nullptr || most_bytes <= kMostWithState);
+  });
 }
 
 bool Executor::MoveAll(std::span<void* const> data) {

@@ -293,8 +293,8 @@ Call::Results Call::RunPutTogether(const MetaKey& key) {
 Call::Results Call::RunByKey() {
   const MetaKey key(traits_, arguments_);
   is_captured_ = traits_.native != nullptr && CurrentStream(device_.index()).is_capturing();
-  KnownCalls* const calls =
-      traits_.native != nullptr && !is_captured_ && key.is_complete() ? KnownCalls::Mine() : nullptr;
+  const bool may_know = traits_.native != nullptr && !IsDeclared(*traits_.native) && !is_captured_ && key.is_complete();
+  KnownCalls* const calls = may_know ? KnownCalls::Mine() : nullptr;
   if (calls != nullptr) {
     if (KnownCall* const known = calls->Find(key)) {
       const InUse in_use(*known);

@@ -31,12 +31,20 @@ constexpr int64_t kList = 1 << 8;
 constexpr int64_t kTensor = 1 << 9;
 
 uint64_t HashOf(c10::ArrayRef<int64_t> words) {
-  uint64_t hash = 0x9e3779b97f4a7c15;
-  for (const int64_t word : words) {
-    hash = (hash ^ static_cast<uint64_t>(word)) * 0xff51afd7ed558ccd;
-    hash ^= hash >> 32;
+  // Two that do not wait for each other.
+  uint64_t hash[2] = {0x9e3779b97f4a7c15, words.size()};
+  const auto take = [](uint64_t& to, int64_t word) {
+    to = (to ^ static_cast<uint64_t>(word)) * 0xff51afd7ed558ccd;
+    to ^= to >> 32;
+  };
+  size_t i = 0;
+  for (; i + 1 < words.size(); i += 2) {
+    take(hash[0], words[i]);
+    take(hash[1], words[i + 1]);
   }
-  return hash;
+  if (i < words.size()) take(hash[0], words[i]);
+  take(hash[0], static_cast<int64_t>(hash[1]));
+  return hash[0];
 }
 
 int64_t BitsOf(double value) {
@@ -315,8 +323,8 @@ void MetaKey::Add(const at::Tensor& tensor) {
     to.append({value[0], value[1]});
     return;
   }
-  words_.append(impl->sizes().begin(), impl->sizes().end());
-  words_.append(impl->strides().begin(), impl->strides().end());
+  for (const int64_t size : impl->sizes()) words_.push_back(size);
+  for (const int64_t stride : impl->strides()) words_.push_back(stride);
   words_.push_back(impl->storage_offset());
   const void* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
   size_t index = 0;
