@@ -64,10 +64,19 @@ class PreparedOperator {
 
   /** Device memory that the launch needs until the stream has passed it, of any alignment. */
   uint64_t workspace_bytes() const;
-  /** Queues the kernels on `stream` (null: the calling thread's current stream), or records them. Once. `info`: what
-   *  dumps and errors show instead of the operator's own name. The kernels hold no memory: views and workspace live as
-   *  the stream's order asks. Throws Exception: those of any submission. */
+  /** Queues the kernels on `stream` (null: the calling thread's current stream), or records them. Once, and once more
+   *  after each Move. `info`: what dumps and errors show instead of the operator's own name. The kernels hold no memory:
+   *  views and workspace live as the stream's order asks. Throws Exception: those of any submission. */
   void Launch(void* stream, void* workspace, const std::shared_ptr<const OperationInfo>& info = {});
+
+  /** Whether a further call of this kind may be made by Move instead of Make: neither plan nor workspace belong to this
+   *  one call. */
+  bool can_move() const;
+  /** For a call with the same arguments, all but the memory of tensors: `data[i]` is where the first element of the i-th
+   *  one lies, elements of lists one by one, null ones left out. What was launched before keeps its memory. False, and
+   *  nothing has changed, when Make is needed: the tensors overlap otherwise than those of the plan, or are aligned
+   *  otherwise. */
+  bool Move(void* const* data, size_t count);
 
  private:
   struct Impl;

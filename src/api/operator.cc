@@ -194,10 +194,16 @@ std::unique_ptr<PreparedOperator::Impl> PreparedOperator::Prepare(int op, const 
 
 uint64_t PreparedOperator::workspace_bytes() const { return impl_->executor.workspace_bytes; }
 
+bool PreparedOperator::can_move() const { return impl_->executor.can_move_all(); }
+
+bool PreparedOperator::Move(void* const* data, size_t count) { return impl_->executor.MoveAll({data, count}); }
+
 void PreparedOperator::Launch(void* stream, void* workspace, const std::shared_ptr<const OperationInfo>& info) {
   api::Call("reprise::PreparedOperator::Launch", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, api::FindStreamOrCurrent(stream));
-    for (ops::Launch* launch : impl_->executor.launches) launch->site = info;
+    for (ops::Launch* launch : impl_->executor.launches) {
+      if (launch->site != info) launch->site = info;
+    }
     return impl_->executor.Submit(*on, workspace);
   });
 }

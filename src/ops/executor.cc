@@ -13,6 +13,7 @@
 #include "ir/task_info.h"
 #include "ops/op_call.h"
 #include "ops/tensor.h"
+#include "runtime/dump.h"
 #include "runtime/stream.h"
 
 namespace reprise::ops {
@@ -170,6 +171,66 @@ void Executor::MoveSlot(size_t index, uintptr_t base) {
     launch->Bind();
   }
   slot.base = base;
+}
+
+bool Executor::can_move_all() const {
+  if (found_shapes != nullptr || only_tells_size || slots.size() > kMostMoved) return false;
+  // What a launch has prepared may be as large as its operands: callers keep many of these.
+  constexpr uint64_t kMostWithState = 64 << 10;
+  uint64_t most_bytes = 0;
+  for (const TensorSlot& slot : slots) {
+    if (slot.offset_bytes != 0) return false;
+    most_bytes = std::max(most_bytes, slot.extent_bytes);
+  }
+  return std::all_of(launches.begin(), launches.end(), [&](const Launch* launch) {
+    return launch->call == nullptr && (launch->state == nullptr || most_bytes <= kMostWithState);
+  });
+}
+
+bool Executor::MoveAll(std::span<void* const> data) {
+  if (runtime::Dump::wants_tensors()) [[unlikely]]
+    return false;  // launches tell of the call then
+  uintptr_t bases[kMostMoved];
+  size_t next = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const TensorSlot& slot = slots[i];
+    if (slot.handle == nullptr) continue;
+    if (next == data.size()) return false;
+    const auto base = bases[i] = reinterpret_cast<uintptr_t>(data[next++]);
+    if ((base == 0) != (slot.base == 0) || (base ^ slot.base) % kTensorAlignment != 0) return false;
+    for (size_t j = 0; j < i; ++j) {
+      const TensorSlot& other = slots[j];
+      if (other.handle == nullptr) continue;
+      const auto overlap = [&](uintptr_t a, uintptr_t b) {
+        return a < b + other.extent_bytes && b < a + slot.extent_bytes;
+      };
+      if ((overlap(base, bases[j]) || overlap(slot.base, other.base)) && base - bases[j] != slot.base - other.base) {
+        return false;
+      }
+    }
+  }
+  if (next != data.size()) return false;
+  for (Launch*& launch : launches) {
+    if (!launch->is_shared()) [[likely]]
+      continue;
+    auto* copy = new Launch(*launch);  // queued or in a graph: that one keeps its addresses
+    launch->Release();
+    launch = copy;
+  }
+  for (Launch* launch : launches) {
+    for (size_t i = 0; i < launch->refs.size(); ++i) {
+      const int32_t slot = launch->uses[i].slot;
+      if (slot < 0) continue;
+      const auto at = static_cast<size_t>(slot);
+      void*& address = launch->refs[i].data;
+      address = reinterpret_cast<void*>(bases[at] + (reinterpret_cast<uintptr_t>(address) - slots[at].base));
+    }
+    launch->Bind();
+  }
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i].handle != nullptr) slots[i].base = bases[i];
+  }
+  return true;
 }
 
 Status Executor::CheckRange(const void* pointer, uint64_t bytes, std::string_view what) const {

@@ -85,6 +85,15 @@ class Executor {
   void NoteShapes() const;
   /// Moves a slot to another storage address; launches that were submitted keep theirs.
   void MoveSlot(size_t slot, uintptr_t base);
+  /// Calls with more tensors, null ones included, are not moved at once.
+  static constexpr size_t kMostMoved = 12;
+  /// Whether MoveAll can be asked: nothing in the plan but the addresses belongs to this one call.
+  bool can_move_all() const;
+  /// Moves all tensors at once: data[i] is the first element of the i-th slot that is not null. False, with nothing
+  /// moved, where phase one might plan or say something else: tensors that share memory lie to each other otherwise
+  /// than before, others do now, or one is aligned otherwise. Afterwards no launch is shared. Throws std::bad_alloc,
+  /// with nothing moved. \pre can_move_all(), and own data begin at the base of each slot
+  bool MoveAll(std::span<void* const> data);
   /// 161001 for a tensor with elements and no address; 361001 unless CheckRange takes all of them.
   Status CheckMemory() const;
   /// 361001 unless the bytes lie in one range that the runtime knows; `what` names them. REPRISE_CHECK_POINTERS=0

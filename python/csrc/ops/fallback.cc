@@ -29,6 +29,7 @@
 #include "ops/alias.h"
 #include "ops/cpu_kernel.h"
 #include "ops/kernel_scope.h"
+#include "ops/known_calls.h"
 #include "ops/launch.h"
 #include "ops/meta_pass.h"
 #include "ops/native.h"
@@ -71,8 +72,10 @@ class Call {
   at::Tensor OnHost(const at::Tensor& tensor, bool keeps) const;
   Results RunView();
   Results RunPutTogether();
-  Results RunAsync(const Announcement& announced);
-  bool RunNative(c10::ArrayRef<at::Tensor> made, std::string* why) const;
+  Results RunPutTogether(const MetaKey& key);
+  Results RunByKey();
+  Results RunAsync(const Announcement& announced, NativePlan* plan);
+  bool RunNative(c10::ArrayRef<at::Tensor> made, std::string* why, NativePlan* plan) const;
   bool AllAreContiguous(c10::ArrayRef<at::Tensor> made) const;
   Results RunSynchronous();
   // A new result as announced; or the part of an argument that it is.
@@ -86,6 +89,7 @@ class Call {
   const OpTraits& traits_;
   c10::ArrayRef<IValue> arguments_;
   c10::Device device_{c10::kPrivateUse1, -1};
+  bool is_captured_ = false;  // the stream, for calls of the device's kernels
 };
 
 void Call::FailOnHost(const at::Tensor& tensor) const {
@@ -241,22 +245,25 @@ reprise::Generator* Call::Source() const {
 }
 
 // With kernels of the device, if it has some that take these arguments.
-bool Call::RunNative(c10::ArrayRef<at::Tensor> made, std::string* why) const {
-  c10::SmallVector<at::Tensor, 4> results(made.begin(), made.end());
-  for (size_t i = 0; i < results.size() && i < traits_.returns_argument.size(); ++i) {
+bool Call::RunNative(c10::ArrayRef<at::Tensor> made, std::string* why, NativePlan* plan) const {
+  c10::ArrayRef<at::Tensor> results = made;
+  c10::SmallVector<at::Tensor, 4> with_arguments;
+  for (size_t i = 0; i < made.size() && i < traits_.returns_argument.size(); ++i) {
     if (traits_.returns_argument[i] < 0) continue;
     const IValue& returned = arguments_[static_cast<size_t>(traits_.returns_argument[i])];
     if (!returned.isTensor()) return false;
-    results[i] = returned.toTensor();
+    if (with_arguments.empty()) with_arguments.append(made.begin(), made.end());
+    with_arguments[i] = returned.toTensor();
+    results = with_arguments;
   }
-  std::vector<reprise::Frame> place = StackOfLaunch();
+  std::vector<reprise::Frame> place = StackOfLaunch(is_captured_);
   const auto info = place.empty() ? traits_.name_alone
                                   : std::make_shared<reprise::OperationInfo>(reprise::OperationInfo{
                                         traits_.name, std::move(place), ShapesText(arguments_, results)});
   if (!IsDeclared(*traits_.native)) [[likely]]
-    return LaunchNative(*traits_.native, arguments_, results, info, why);
+    return LaunchNative(*traits_.native, arguments_, results, info, why, plan);
   std::string refusal;
-  TORCH_CHECK(LaunchNative(*traits_.native, arguments_, results, info, &refusal), traits_.name, ": ", refusal);
+  TORCH_CHECK(LaunchNative(*traits_.native, arguments_, results, info, &refusal, plan), traits_.name, ": ", refusal);
   return true;
 }
 
@@ -268,22 +275,48 @@ bool Call::AllAreContiguous(c10::ArrayRef<at::Tensor> made) const {
   return all;
 }
 
-// The first time as torch puts it together: it finds sizes, makes the result and calls the form with out=. That is
-// where mistakes are found. What comes of it is remembered, and further calls of this kind go straight to the device;
-// but in captures, where all calls look the same to those who read a dump.
 Call::Results Call::RunPutTogether() {
-  const bool may_know = traits_.putting == Putting::kOnce;
-  const MetaKey key(traits_, arguments_);
-  if (may_know && !CurrentStream(device_.index()).is_capturing()) {
-    if (const std::shared_ptr<const Announcement> known = FindAnnounced(key)) return RunAsync(*known);
-  }
   Stack stack(arguments_.begin(), arguments_.end());
   op_.redispatchBoxed(kPutTogether, &stack);
-  if (may_know) KeepAnnounced(key, traits_, arguments_, stack);
   return {std::make_move_iterator(stack.begin()), std::make_move_iterator(stack.end())};
 }
 
-Call::Results Call::RunAsync(const Announcement& announced) {
+Call::Results Call::RunPutTogether(const MetaKey& key) {
+  Results results = RunPutTogether();
+  KeepAnnounced(key, traits_, arguments_, results);
+  return results;
+}
+
+// What is put together runs the first time as torch does it: it finds sizes, makes the result and calls the form with
+// out=. That is where mistakes are found. What comes of it is remembered, and further calls of this kind go straight to
+// the device; but in captures, where all calls look the same to those who read a dump.
+Call::Results Call::RunByKey() {
+  const MetaKey key(traits_, arguments_);
+  is_captured_ = traits_.native != nullptr && CurrentStream(device_.index()).is_capturing();
+  const bool may_know = traits_.native != nullptr && !IsDeclared(*traits_.native) && !is_captured_ && key.is_complete();
+  KnownCalls* const calls = may_know ? KnownCalls::Mine() : nullptr;
+  if (calls != nullptr) {
+    if (KnownCall* const known = calls->Find(key)) {
+      const InUse in_use(*known);
+      return RunAsync(*known->announced, &known->plan);
+    }
+  }
+  std::shared_ptr<const Announcement> announced;
+  bool was_known = true;
+  if (traits_.putting == Putting::kOnce) {
+    if (!is_captured_) announced = FindAnnounced(key);
+    if (announced == nullptr) return RunPutTogether(key);
+  } else {
+    announced = Announce(traits_, arguments_, key, was_known);
+  }
+  if (calls == nullptr || !calls->IsWorthKeeping(key) || !was_known) return RunAsync(*announced, nullptr);
+  NativePlan plan;
+  Results results = RunAsync(*announced, &plan);
+  if (plan.prepared != nullptr) calls->Keep(key, std::move(announced), std::move(plan));
+  return results;
+}
+
+Call::Results Call::RunAsync(const Announcement& announced, NativePlan* plan) {
   reprise::Generator* const generator = Source();
   Results results;
   c10::SmallVector<at::Tensor, 4> made;  // in the order of the kernel's results
@@ -309,7 +342,7 @@ Call::Results Call::RunAsync(const Announcement& announced) {
   if (announced.is_empty) return results;
   std::string why;
   std::string* const wants_reason = reprise::DispatchIsVerbose() ? &why : nullptr;
-  if (traits_.native != nullptr && RunNative(made, wants_reason)) return results;
+  if (traits_.native != nullptr && RunNative(made, wants_reason, plan)) return results;
   if (traits_.direct != nullptr) {
     if (std::unique_ptr<reprise::Operation> operation = traits_.direct(traits_.name, arguments_, made)) {
       Launch(std::move(operation));
@@ -427,11 +460,12 @@ Call::Results Call::RunSynchronous() {
 
 Call::Results Call::Run() {
   if (traits_.kind == OpKind::kView) return RunView();
-  if (traits_.putting != Putting::kNever) return RunPutTogether();
+  if (traits_.putting == Putting::kOnce) return RunByKey();
+  if (traits_.putting == Putting::kAlways) return RunPutTogether();
   if (MustWait()) return RunSynchronous();
   TORCH_CHECK_NOT_IMPLEMENTED(traits_.has_cpu || traits_.native != nullptr, traits_.name,
                               " has no kernel for npu, and none for the CPU that could be run in its place");
-  return RunAsync(*Announce(traits_, arguments_));
+  return RunByKey();
 }
 
 // Tensors that are not dense cannot be made; what remains is to say so.

@@ -70,13 +70,26 @@ void LaunchRandom(const char* name, reprise::Generator& generator, std::function
   Launch(std::make_unique<Function>(name, std::move(work)), &generator);
 }
 
-std::vector<reprise::Frame> StackOfLaunch() {
+namespace {
+
+// REPRISE_TORCH_STACKS; negative: not set.
+int WishForStacks() {
   static const int wish = [] {
     const char* const set = std::getenv("REPRISE_TORCH_STACKS");
     return set == nullptr ? -1 : std::atoi(set);
   }();
-  if (wish == 0 || (wish < 0 && !CurrentStream().is_capturing())) return {};
-  return PythonStack();
+  return wish;
+}
+
+}  // namespace
+
+std::vector<reprise::Frame> StackOfLaunch() {
+  return StackOfLaunch(WishForStacks() < 0 && CurrentStream().is_capturing());
+}
+
+std::vector<reprise::Frame> StackOfLaunch(bool is_captured) {
+  const int wish = WishForStacks();
+  return wish > 0 || (wish < 0 && is_captured) ? PythonStack() : std::vector<reprise::Frame>();
 }
 
 std::string ShapesText(c10::ArrayRef<c10::IValue> arguments, c10::ArrayRef<at::Tensor> results) {

@@ -27,6 +27,8 @@ void WaitIfBlocking(const NPUStream& stream);
 /// Where the current call was made, if anybody is going to ask: inside captures, unless REPRISE_TORCH_STACKS=0; with
 /// REPRISE_TORCH_STACKS=1 always.
 std::vector<reprise::Frame> StackOfLaunch();
+/// The same for callers who know whether the current stream is being captured.
+std::vector<reprise::Frame> StackOfLaunch(bool is_captured);
 
 /// "float32[2,3], float32[3] -> float32[2,3]": the tensors in the arguments, and the results. For dumps.
 std::string ShapesText(c10::ArrayRef<c10::IValue> arguments, c10::ArrayRef<at::Tensor> results);

@@ -31,12 +31,20 @@ constexpr int64_t kList = 1 << 8;
 constexpr int64_t kTensor = 1 << 9;
 
 uint64_t HashOf(c10::ArrayRef<int64_t> words) {
-  uint64_t hash = 0x9e3779b97f4a7c15;
-  for (const int64_t word : words) {
-    hash = (hash ^ static_cast<uint64_t>(word)) * 0xff51afd7ed558ccd;
-    hash ^= hash >> 32;
+  // Two that do not wait for each other.
+  uint64_t hash[2] = {0x9e3779b97f4a7c15, words.size()};
+  const auto take = [](uint64_t& to, int64_t word) {
+    to = (to ^ static_cast<uint64_t>(word)) * 0xff51afd7ed558ccd;
+    to ^= to >> 32;
+  };
+  size_t i = 0;
+  for (; i + 1 < words.size(); i += 2) {
+    take(hash[0], words[i]);
+    take(hash[1], words[i + 1]);
   }
-  return hash;
+  if (i < words.size()) take(hash[0], words[i]);
+  take(hash[0], static_cast<int64_t>(hash[1]));
+  return hash[0];
 }
 
 int64_t BitsOf(double value) {
@@ -67,7 +75,7 @@ class AnnouncementCache {
     const std::lock_guard lock(part.mutex);
     for (const Place& place : part.SetOf(key).places) {
       if (place.answer && place.hash == key.hash() && c10::ArrayRef<int64_t>(place.words) == key.words()) {
-        hits_.fetch_add(1, std::memory_order_relaxed);
+        CountHit();
         return place.answer;
       }
     }
@@ -85,6 +93,8 @@ class AnnouncementCache {
     place.answer.swap(answer);
   }
 
+  // May lose some that several threads count at a time.
+  void CountHit() { hits_.store(hits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
   MetaCounts counts() const { return {hits_.load(), misses_.load()}; }
 
  private:
@@ -307,14 +317,14 @@ void MetaKey::Add(const at::Tensor& tensor) {
                         (on_device ? 8 : 0);
   words_.push_back(flags);
   if (!on_device && dims == 0) {
-    if (traits_.is_pointwise) return;
     int64_t value[2] = {};
     std::memcpy(value, tensor.const_data_ptr(), std::min(sizeof value, tensor.dtype().itemsize()));
-    words_.append({value[0], value[1]});
+    auto& to = traits_.is_pointwise ? values_ : static_cast<c10::SmallVectorImpl<int64_t>&>(words_);
+    to.append({value[0], value[1]});
     return;
   }
-  words_.append(impl->sizes().begin(), impl->sizes().end());
-  words_.append(impl->strides().begin(), impl->strides().end());
+  for (const int64_t size : impl->sizes()) words_.push_back(size);
+  for (const int64_t stride : impl->strides()) words_.push_back(stride);
   words_.push_back(impl->storage_offset());
   const void* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
   size_t index = 0;
@@ -373,10 +383,14 @@ void MetaKey::Add(const IValue& value) {
   }
 }
 
-std::shared_ptr<const Announcement> Announce(const OpTraits& traits, c10::ArrayRef<IValue> arguments) {
-  const MetaKey key(traits, arguments);
+std::shared_ptr<const Announcement> Announce(const OpTraits& traits, c10::ArrayRef<IValue> arguments,
+                                             const MetaKey& key, bool& was_known) {
+  was_known = false;
   if (key.is_complete()) {
-    if (std::shared_ptr<const Announcement> known = TheCache().Find(key)) return known;
+    if (std::shared_ptr<const Announcement> known = TheCache().Find(key)) {
+      was_known = true;
+      return known;
+    }
   }
   Aliases aliases(c10::kMeta);
   torch::jit::Stack metas;
@@ -441,5 +455,6 @@ void KeepAnnounced(const MetaKey& key, const OpTraits& traits, c10::ArrayRef<IVa
 }
 
 MetaCounts CountsOfMetaPass() { return TheCache().counts(); }
+void CountKnownAnswer() { TheCache().CountHit(); }
 
 }  // namespace torch_npu

@@ -24,6 +24,9 @@ class MetaKey {
   bool is_complete() const { return is_complete_; }
   uint64_t hash() const { return hash_; }
   c10::ArrayRef<int64_t> words() const { return words_; }
+  /// What these leave out of the arguments, but for the memory of tensors on the device: values of numbers that are
+  /// tensors of the host.
+  c10::ArrayRef<int64_t> values() const { return values_; }
 
  private:
   void Add(const c10::IValue& value);
@@ -31,6 +34,7 @@ class MetaKey {
 
   const OpTraits& traits_;
   c10::SmallVector<int64_t, 64> words_;
+  c10::SmallVector<int64_t, 4> values_;
   c10::SmallVector<const void*, 8> storages_;
   uint64_t hash_ = 0;
   bool is_complete_ = true;
@@ -59,8 +63,10 @@ struct Announcement {
   mutable std::atomic<bool> types_are_known{false};  // the CPU kernel was seen to take them, or cannot be tried
 };
 
-/// Throws what is wrong with the arguments. Gives out= arguments their sizes.
-std::shared_ptr<const Announcement> Announce(const OpTraits& traits, c10::ArrayRef<c10::IValue> arguments);
+/// Throws what is wrong with the arguments, of which `key` is made. Gives out= arguments their sizes.
+/// \param was_known  set when the answer was remembered
+std::shared_ptr<const Announcement> Announce(const OpTraits& traits, c10::ArrayRef<c10::IValue> arguments,
+                                             const MetaKey& key, bool& was_known);
 
 /// What KeepAnnounced was told of such a call; null: nothing.
 std::shared_ptr<const Announcement> FindAnnounced(const MetaKey& key);
@@ -73,5 +79,7 @@ struct MetaCounts {
   uint64_t hits, misses;
 };
 MetaCounts CountsOfMetaPass();
+/// An answer was remembered elsewhere (known_calls.h).
+void CountKnownAnswer();
 
 }  // namespace torch_npu

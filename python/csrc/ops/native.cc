@@ -220,15 +220,12 @@ bool Describe(const at::Tensor& tensor, reprise::TensorView& view) {
   return true;
 }
 
-bool Queue(int op, const OperatorArgument* arguments, size_t count,
-           const std::shared_ptr<const reprise::OperationInfo>& info, at::Tensor workspace = {},
-           std::string* why = nullptr) {
-  const auto plan = reprise::PreparedOperator::Make(op, arguments, count, why);
-  if (plan == nullptr) return false;
+void Queue(reprise::PreparedOperator& plan, const std::shared_ptr<const reprise::OperationInfo>& info,
+           at::Tensor workspace = {}) {
   EnsureContext();
   const NPUStream stream = CurrentStream();
   // Of the caller, if it is large enough. Else whoever gets its memory next does so behind this launch.
-  const uint64_t bytes = plan->workspace_bytes();
+  const uint64_t bytes = plan.workspace_bytes();
   if (bytes == 0) {
     workspace.reset();
   } else if (!workspace.defined() || workspace.nbytes() < bytes) {
@@ -238,9 +235,8 @@ bool Queue(int op, const OperatorArgument* arguments, size_t count,
                 "room for of its own; pass a tensor of that size as workspace, at the capture and at each update");
     workspace = Empty({static_cast<int64_t>(bytes)}, at::kByte, stream.device());
   }
-  Guarded([&] { plan->Launch(stream.handle(), workspace.defined() ? workspace.data_ptr() : nullptr, info); });
+  Guarded([&] { plan.Launch(stream.handle(), workspace.defined() ? workspace.data_ptr() : nullptr, info); });
   WaitIfBlocking(stream);
-  return true;
 }
 
 // Of "@1?name".
@@ -251,6 +247,7 @@ bool IsSet(const IValue& flag) {
 
 constexpr size_t kMaxParameters = 16;  // without memory of their own
 constexpr size_t kMaxTensors = 64;
+constexpr size_t kNoList = static_cast<size_t>(-1);
 
 }  // namespace
 
@@ -287,6 +284,8 @@ class Arguments {
   const OperatorArgument* data() const { return packed_.data(); }
   size_t size() const { return packed_.size(); }
   const std::string& why() const { return why_; }
+  /// Where the tensors are, in their order.
+  c10::ArrayRef<NativePlan::Place> places() const { return places_; }
 
  private:
   // Lists of tensors may be long.
@@ -310,12 +309,13 @@ class Arguments {
     return next;
   }
 
-  bool AddView(const at::Tensor& tensor, bool is_apart, bool is_result) {
+  bool AddView(const at::Tensor& tensor, bool is_apart, bool is_result, size_t index, size_t element = kNoList) {
     if (views_ == room_ || !Describe(tensor, *Views())) {
       if (!native_.is_declared) return false;
       return Refuse(c10::str("it takes no ", tensor.toString(), " on ", tensor.device(), " of sizes ", tensor.sizes()));
     }
     ++views_;
+    places_.push_back({static_cast<int16_t>(index), static_cast<int16_t>(element), is_result});
     const at::ScalarType type = tensor.scalar_type();
     // Tensors of several types meet by rules of torch (zero-dimensional ones give way).
     if (!is_apart && !is_result && !native_.is_declared) {
@@ -325,7 +325,7 @@ class Arguments {
     return true;
   }
 
-  bool AddTensor(const at::Tensor& tensor, bool is_apart, bool is_result, Kind kind = Kind::kTensor) {
+  bool AddTensor(const at::Tensor& tensor, const Source& source, bool is_result, Kind kind = Kind::kTensor) {
     if (!tensor.defined()) {
       Next(Kind::kNull);
       return true;
@@ -333,7 +333,7 @@ class Arguments {
     OperatorArgument& to = Next(kind);
     to.values = Views();
     to.count = 1;
-    return AddView(tensor, is_apart, is_result);
+    return AddView(tensor, source.is_apart, is_result, static_cast<size_t>(source.index));
   }
 
   bool AddNumber(const at::Scalar& number) {
@@ -390,7 +390,7 @@ class Arguments {
           return true;
         }
         return static_cast<size_t>(source.index) < results_.size() &&
-               AddTensor(results_[static_cast<size_t>(source.index)], source.is_apart, true);
+               AddTensor(results_[static_cast<size_t>(source.index)], source, true);
       case Source::From::kTypeOfResult: return AddTypeOf(results_[static_cast<size_t>(source.index)]);
       case Source::From::kArgument: break;
     }
@@ -403,12 +403,12 @@ class Arguments {
     if (!source.choices.empty()) return AddChoice(source, value.toStringRef());
     if (value.isTensor()) {
       const at::Tensor& tensor = value.toTensor();
-      if (source.is_list) return AddTensor(tensor, source.is_apart, false, Kind::kTensors);
+      if (source.is_list) return AddTensor(tensor, source, false, Kind::kTensors);
       if (tensor.defined() && may_be_number && tensor.dim() == 0 && tensor.device().is_cpu()) {
         with_scalar_ = true;
         return tensor.unsafeGetTensorImpl()->is_wrapped_number() && AddNumber(tensor.item());
       }
-      return AddTensor(tensor, source.is_apart, false);
+      return AddTensor(tensor, source, false);
     }
     if (source.is_number && !source.is_integer) {
       if (source.is_alpha) alpha_is_zero_ = value.toScalar().equal(0);
@@ -419,15 +419,15 @@ class Arguments {
       single_ = value.toInt();
       return AddInts(&single_, 1);
     }
-    return AddPlain(value);
+    return AddPlain(value, source);
   }
 
   bool AddResults() {
     OperatorArgument& to = Next(Kind::kTensors);
     to.values = Views();
     to.count = results_.size();
-    for (const at::Tensor& tensor : results_) {
-      if (!AddView(tensor, false, true)) return false;
+    for (size_t i = 0; i < results_.size(); ++i) {
+      if (!AddView(results_[i], false, true, i)) return false;
     }
     return true;
   }
@@ -474,7 +474,7 @@ class Arguments {
     return true;
   }
 
-  bool AddPlain(const IValue& value) {
+  bool AddPlain(const IValue& value, const Source& source) {
     if (value.isInt()) {
       Next(Kind::kInt).integer = value.toInt();
     } else if (value.isBool()) {
@@ -498,8 +498,8 @@ class Arguments {
       OperatorArgument& to = Next(Kind::kTensors);
       to.values = Views();
       to.count = tensors.size();
-      for (const at::Tensor& tensor : tensors) {
-        if (!AddView(tensor, false, false)) return false;
+      for (size_t i = 0; i < to.count; ++i) {
+        if (!AddView(tensors[i], false, false, static_cast<size_t>(source.index), i)) return false;
       }
     } else {
       return false;
@@ -525,6 +525,7 @@ class Arguments {
   size_t views_ = 0, room_ = kMaxTensors, numbers_ = 0, lists_ = 0;
   int64_t single_ = 0;
   c10::SmallVector<OperatorArgument, kMaxParameters> packed_;
+  c10::SmallVector<NativePlan::Place, 8> places_;
   std::array<reprise::TensorView, kMaxTensors> all_views_;
   std::vector<reprise::TensorView> more_views_;
   std::string why_;
@@ -625,8 +626,33 @@ const NativeOp* FindNative(const c10::FunctionSchema& schema) {
   return row == nullptr ? nullptr : MakeNative(*row, schema);
 }
 
+namespace {
+
+constexpr size_t kMostPlaces = 12;
+
+// The call over again, in the memory that it has now. False when that must be prepared.
+bool LaunchAgain(NativePlan& plan, c10::ArrayRef<IValue> arguments, c10::ArrayRef<at::Tensor> results,
+                 const std::shared_ptr<const reprise::OperationInfo>& info) {
+  std::array<void*, kMostPlaces> data;
+  size_t count = 0;
+  for (const NativePlan::Place& place : plan.places) {
+    const auto index = static_cast<size_t>(place.index);
+    const at::Tensor& tensor = place.is_result      ? results[index]
+                               : place.element >= 0 ? arguments[index].toListRef()[place.element].toTensor()
+                                                    : arguments[index].toTensor();
+    NoteUse(tensor);
+    data[count++] = const_cast<void*>(tensor.const_data_ptr());
+  }
+  if (!plan.prepared->Move(data.data(), count)) return false;
+  Queue(*plan.prepared, info);
+  return true;
+}
+
+}  // namespace
+
 bool LaunchNative(const NativeOp& native, c10::ArrayRef<IValue> arguments, c10::ArrayRef<at::Tensor> results,
-                  const std::shared_ptr<const reprise::OperationInfo>& info, std::string* why) {
+                  const std::shared_ptr<const reprise::OperationInfo>& info, std::string* why, NativePlan* plan) {
+  if (plan != nullptr && plan->prepared != nullptr && LaunchAgain(*plan, arguments, results, info)) return true;
   Arguments packed(native, arguments, results);
   if (!packed.Build()) {
     if (why != nullptr) *why = packed.why().empty() ? "it does not take these arguments" : packed.why();
@@ -635,8 +661,16 @@ bool LaunchNative(const NativeOp& native, c10::ArrayRef<IValue> arguments, c10::
   at::Tensor workspace;
   if (native.workspace >= 0 && arguments[static_cast<size_t>(native.workspace)].isTensor()) {
     workspace = arguments[static_cast<size_t>(native.workspace)].toTensor();
+    plan = nullptr;
   }
-  return Queue(packed.op(), packed.data(), packed.size(), info, std::move(workspace), why);
+  auto prepared = reprise::PreparedOperator::Make(packed.op(), packed.data(), packed.size(), why);
+  if (prepared == nullptr) return false;
+  Queue(*prepared, info, std::move(workspace));
+  if (plan != nullptr && packed.places().size() <= kMostPlaces && prepared->can_move()) {
+    plan->places.assign(packed.places().begin(), packed.places().end());
+    plan->prepared = std::move(prepared);
+  }
+  return true;
 }
 
 uint64_t NativeWorkspace(const NativeOp& native, c10::ArrayRef<IValue> arguments, c10::ArrayRef<at::Tensor> results,
@@ -740,8 +774,10 @@ NativeCall& NativeCall::Text(const char* value) {
 
 bool NativeCall::Launch() {
   if (op_ < 0 || !is_possible_) return false;
-  return Queue(op_, arguments_.data(), count_,
-               std::make_shared<reprise::OperationInfo>(reprise::OperationInfo{name_, StackOfLaunch()}));
+  const auto plan = reprise::PreparedOperator::Make(op_, arguments_.data(), count_);
+  if (plan == nullptr) return false;
+  Queue(*plan, std::make_shared<reprise::OperationInfo>(reprise::OperationInfo{name_, StackOfLaunch()}));
+  return true;
 }
 
 }  // namespace torch_npu

@@ -8,6 +8,7 @@
 #include <ATen/core/ivalue.h>
 #include <c10/core/Scalar.h>
 #include <c10/util/ArrayRef.h>
+#include <c10/util/SmallVector.h>
 #include <reprise/operator.h>
 
 #include <array>
@@ -76,10 +77,23 @@ uint64_t NativeWorkspace(const NativeOp& native, c10::ArrayRef<c10::IValue> argu
 /// The row of api/torch_ops.csv for the operator, as far as the device has what it names; null: none. Lives for ever.
 const NativeOp* FindNative(const c10::FunctionSchema& schema);
 
+/// What LaunchNative has prepared, for further calls with the same arguments in other memory.
+struct NativePlan {
+  struct Place {
+    int16_t index;    // of the argument, or the result
+    int16_t element;  // of a list; -1: no list
+    bool is_result;
+  };
+  std::unique_ptr<reprise::PreparedOperator> prepared;  // null: nothing yet, or nothing that could be used again
+  c10::SmallVector<Place, 4> places;                    // where its tensors are
+};
+
 /// Queues the device's own kernels. False, and nothing is done, when they do not take these arguments.
 /// \param why  what they do not take
 /// \param results  what the operator returns, in order; the elements of lists one by one
+/// \param plan  takes what was prepared; what is there already must be of arguments that differ in memory alone
 bool LaunchNative(const NativeOp& native, c10::ArrayRef<c10::IValue> arguments, c10::ArrayRef<at::Tensor> results,
-                  const std::shared_ptr<const reprise::OperationInfo>& info, std::string* why = nullptr);
+                  const std::shared_ptr<const reprise::OperationInfo>& info, std::string* why = nullptr,
+                  NativePlan* plan = nullptr);
 
 }  // namespace torch_npu

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/known_calls.h"
+
+#include <utility>
+
+namespace torch_npu {
+namespace {
+
+enum class Life : uint8_t { kNone, kLives, kEnded };
+thread_local KnownCalls* t_calls = nullptr;
+thread_local Life t_life = Life::kNone;
+
+struct Owner {
+  ~Owner() {
+    t_life = Life::kEnded;
+    delete std::exchange(t_calls, nullptr);
+  }
+};
+
+}  // namespace
+
+KnownCalls* KnownCalls::Mine() {
+  if (t_life == Life::kLives) [[likely]]
+    return t_calls;
+  if (t_life == Life::kEnded) return nullptr;
+  static thread_local Owner owner;
+  (void)owner;
+  t_calls = new KnownCalls;
+  t_life = Life::kLives;
+  return t_calls;
+}
+
+uint64_t KnownCalls::HashOf(const MetaKey& key) {
+  uint64_t hash = key.hash();
+  for (const int64_t value : key.values()) {
+    hash = (hash ^ static_cast<uint64_t>(value)) * 0xff51afd7ed558ccd;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+KnownCall* KnownCalls::Find(const MetaKey& key) {
+  const uint64_t hash = HashOf(key);
+  for (KnownCall& call : SetOf(hash).places) {
+    if (call.hash != hash || call.is_in_use || c10::ArrayRef<int64_t>(call.words) != key.words() ||
+        c10::ArrayRef<int64_t>(call.values) != key.values()) {
+      continue;
+    }
+    CountKnownAnswer();
+    return &call;
+  }
+  return nullptr;
+}
+
+bool KnownCalls::IsWorthKeeping(const MetaKey& key) {
+  const uint64_t hash = HashOf(key);
+  return std::exchange(SetOf(hash).asked_for, hash) == hash;
+}
+
+void KnownCalls::Keep(const MetaKey& key, std::shared_ptr<const Announcement> announced, NativePlan plan) {
+  const uint64_t hash = HashOf(key);
+  Set& set = SetOf(hash);
+  KnownCall& call = set.places[set.next++ % kPlaces];
+  if (call.is_in_use) return;
+  call.hash = 0;  // nothing is found here if there is no memory
+  call.words.assign(key.words().begin(), key.words().end());
+  call.values.assign(key.values().begin(), key.values().end());
+  call.announced = std::move(announced);
+  call.plan = std::move(plan);
+  call.hash = hash;
+}
+
+}  // namespace torch_npu

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls that a thread makes again and again: what they return, and the plan of the device's kernels, which takes other
+// memory at each call (reprise::PreparedOperator::Move) instead of being made anew. Everything that a plan depends on
+// is compared: operator, types, sizes, strides, offsets, which tensors share a storage, attributes, values of numbers.
+// Where tensors lie is what Move looks at.
+//
+// A table of each thread, so that nothing is locked; the oldest of a set makes room. Calls that are being captured are
+// not looked up here, and none is kept: each of their tasks has a plan of its own.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ops/meta_pass.h"
+#include "ops/native.h"
+
+namespace torch_npu {
+
+struct KnownCall {
+  uint64_t hash = 0;
+  std::vector<int64_t> words;   // of the key
+  std::vector<int64_t> values;  // likewise
+  std::shared_ptr<const Announcement> announced;
+  NativePlan plan;
+  bool is_in_use = false;  // by a call further out in the thread
+};
+
+class KnownCalls {
+ public:
+  /// Of the calling thread; null when it is about to end.
+  static KnownCalls* Mine();
+
+  /// Null when there is none that nobody uses.
+  KnownCall* Find(const MetaKey& key);
+  /// Whether a call that was not found is worth keeping: its like was asked for lately.
+  bool IsWorthKeeping(const MetaKey& key);
+  void Keep(const MetaKey& key, std::shared_ptr<const Announcement> announced, NativePlan plan);
+
+ private:
+  static constexpr size_t kSets = 128, kPlaces = 4;
+  struct Set {
+    std::array<KnownCall, kPlaces> places;
+    uint64_t asked_for = 0;  // hash of the last one that was not here
+    unsigned next = 0;
+  };
+  static uint64_t HashOf(const MetaKey& key);
+  Set& SetOf(uint64_t hash) { return sets_[hash % kSets]; }
+
+  std::array<Set, kSets> sets_;
+};
+
+/// Marks a known call for as long as it is made.
+class InUse {
+ public:
+  explicit InUse(KnownCall& call) : call_(call) { call.is_in_use = true; }
+  ~InUse() { call_.is_in_use = false; }
+  InUse(const InUse&) = delete;
+  InUse& operator=(const InUse&) = delete;
+
+ private:
+  KnownCall& call_;
+};
+
+}  // namespace torch_npu
