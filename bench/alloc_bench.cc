@@ -24,6 +24,7 @@ namespace {
 
 using reprise::Status;
 using reprise::StatusOr;
+using reprise::memory::CaptureMoment;
 using reprise::memory::CapturePoint;
 using reprise::memory::CaptureState;
 using reprise::memory::Config;
@@ -48,6 +49,7 @@ class Addresses : public reprise::memory::Driver {
   int CurrentDevice() override { return 0; }
   CaptureState CaptureOf(void* stream) override { return {stream == captured_.load(std::memory_order_relaxed), 1}; }
   CapturePoint PointInCapture(void*) override { return {}; }
+  CaptureMoment MomentInCapture(void*) override { return {}; }
   StatusOr<void*> RecordEvent(void*) override { return static_cast<void*>(this); }
   bool IsDone(void*) override { return true; }
   void Wait(void*) override {}
