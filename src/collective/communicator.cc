@@ -25,6 +25,9 @@ namespace {
 
 constexpr size_t kMostCommunicators = 1024;
 
+// The next step of whoever has a communicator that failed.
+constexpr char kAfterFailure[] = "destroy the communicator and make a new one, or suspend and resume it on all ranks";
+
 std::atomic<bool> g_is_forked{false};
 std::atomic<int> g_deterministic{0};
 
@@ -246,7 +249,7 @@ Status Communicator::CheckUsable() const {
   if (const int code = error(); code != 0) {
     return Error(kRemote, fmt::format("{} has failed before ({}): {}", Describe(), code, error_text()))
         .Culprit(Describe())
-        .Hint("destroy the communicator and make a new one, or suspend and resume it on all ranks");
+        .Hint(kAfterFailure);
   }
   return {};
 }
@@ -273,9 +276,7 @@ Status Communicator::Failure() const {
   MutexLock lock(error_mutex_);
   const int code = error_.load(std::memory_order_relaxed);
   if (code == 0) return {};
-  return Error(code, error_text_)
-      .Culprit(Describe())
-      .Hint("destroy the communicator and make a new one, or suspend and resume it on all ranks");
+  return Error(code, error_text_).Culprit(Describe()).Hint(kAfterFailure);
 }
 
 bool Communicator::is_suspended() const {

@@ -151,10 +151,6 @@ class JsonErrors {
   int fd_ = -1;
 };
 
-}  // namespace
-
-namespace {
-
 void StoreRecent(std::string message) {
   if (g_process_wide.load(std::memory_order_relaxed)) {
     ProcessMessage& process = ForProcess();

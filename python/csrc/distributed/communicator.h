@@ -64,7 +64,7 @@ class Communicator {
   uint32_t size() const noexcept { return size_; }
   const std::string& name() const noexcept { return name_; }
 
-  /// What an operator has left behind: 0, or a HcclResult.
+  /// What an operator has left behind: 0, or a HcclResult, whose words aclGetRecentErrMsg then has.
   HcclResult error() const noexcept { return handle_->error(); }
   /// Throws what the failed operator says when there is an error; the next synchronisation says it no more.
   void RaiseError() const;
