@@ -1,8 +1,9 @@
 #!/bin/bash
 # run_tests.sh [--only LABEL] [--build] ROW…: builds and runs the tests of each row, one line per row; on failure the
-# output of what failed. Then what builds and tests cost, and 'N passed, N failed'. A row is a preset; or torch: the
-# PyTorch layer, in the release build, and the operators, with PyTorch on the CPU as the oracle; or wheel: the published
-# torch-npu package, which is downloaded, on the installed libraries of the release build.
+# output of what failed. Then what builds and tests cost, the names and first words of what failed, and 'N passed, N
+# failed'. A row is a preset; or torch: the PyTorch layer, in the release build, and the operators, with PyTorch on the
+# CPU as the oracle; or wheel: the published torch-npu package, which is downloaded, on the installed libraries of the
+# release build.
 #
 #   --build                  builds what the rows need and runs nothing
 #   REPRISE_TEST_FORM=full   the full form of tests that have a short one, and all programs in all rows (`make test-all`)
@@ -29,8 +30,10 @@ full=OFF
 options=(-DREPRISE_BUILD_TESTS=ON "-DREPRISE_FULL_TESTS=$full")
 mkdir -p build
 costs=build/cpu_rows.tsv
+digest=build/failed_tests.txt  # of all rows, for the end: the output of a row may lie far above it
 ! $build_only || costs=/dev/null  # the table is that of the last run
 : >"$costs"
+: >"$digest"
 
 # Sets `cpu`: seconds of all processes so far that this shell has waited for. Not in a subshell, which has its own.
 note_cpu() {
@@ -66,6 +69,7 @@ row() {
   failed=$((failed + row_failed))
   echo "$name: $row_passed passed, $row_failed failed, $row_skipped not there yet, in $((SECONDS - start)) s"
   if [ "$status" -ne 0 ]; then
+    python3 scripts/count_tests.py --failed "$results" "$log" | sed "s/^FAILED /&$name: /" >>"$digest"
     grep -vE '^\s*[0-9]+/[0-9]+ Test.*Passed|^\s+Start ' "$log" | tail -150
   fi
 }
@@ -147,5 +151,6 @@ done
 rm -f build/cpu_times
 ! $build_only || exit "$failed"
 scripts/cpu_report.py
+cat "$digest"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

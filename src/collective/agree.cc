@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <tuple>
@@ -14,6 +15,8 @@
 
 namespace reprise::collective {
 namespace {
+
+constexpr unsigned long kIsExiting = 0x4;  // PF_EXITING of Linux
 
 uint64_t HashOfArray(uint64_t hash, const std::vector<uint64_t>& values) {
   for (const uint64_t value : values) hash = Mix(hash, value);
@@ -55,7 +58,7 @@ std::string List(const std::vector<uint32_t>& ranks) {
   return text;
 }
 
-// The state of a process as /proc shows it; 0 when it is gone.
+// The state of a process as /proc shows it; 0 when it is gone, X while it ends: its files may be closed already.
 char StateOf(int32_t pid) {
   char path[32];
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/stat", pid).out = '\0';
@@ -67,7 +70,14 @@ char StateOf(int32_t pid) {
   if (length <= 0) return 0;
   text[length] = '\0';
   const char* const end = std::strrchr(text, ')');
-  return end != nullptr && end[1] == ' ' ? end[2] : '\0';
+  if (end == nullptr || end[1] != ' ' || end[2] == '\0') return 0;
+  const char* field = end + 2;  // the state; the flags are six fields behind it
+  for (int i = 0; i < 6 && field != nullptr; ++i) {
+    field = std::strchr(field, ' ');
+    if (field != nullptr) ++field;
+  }
+  const bool is_exiting = field != nullptr && (std::strtoul(field, nullptr, 10) & kIsExiting) != 0;
+  return is_exiting ? 'X' : end[2];
 }
 
 std::string DescribeRank(const Board& board, uint32_t rank) {
@@ -144,11 +154,18 @@ Status CannotReach(const Communicator& communicator, uint32_t rank, const Status
                fmt::format("rank {} (process {}) was killed, or ended without HcclCommDestroy", rank, pid));
   }
   if (board.IsOut(rank)) {
-    return Error(kRemote, fmt::format("EI0012: rank {} cannot read from rank {}, Heartbeat Lost Occurred: {}",
-                                      communicator.rank(), rank, board.ReasonOf(rank)));
+    return Error(kRemote, fmt::format("EI0012: rank {} cannot read from rank {}, {}", communicator.rank(), rank,
+                                      HeartbeatLost(board, rank)));
   }
   return Error(kMemory, fmt::format("EI0011: the buffer of rank {} (process {}) cannot be reached: {}", rank, pid,
                                     why.detail().what));
+}
+
+std::string HeartbeatLost(const Board& board, uint32_t rank) {
+  constexpr std::string_view kMarker = "Heartbeat Lost Occurred: ";
+  const std::string reason = board.ReasonOf(rank);
+  const size_t last = reason.rfind(kMarker);
+  return last != std::string::npos ? reason.substr(last) : fmt::format("{}{}", kMarker, reason);
 }
 
 uint64_t HashOf(const Call& call) {

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <system_error>
+#include <thread>
 
 #include "collective/net.h"
 #include "collective/numbers.h"
@@ -25,8 +27,11 @@ struct Board::Header {
 
 namespace {
 
-constexpr uint32_t kMagic = 0x52504231;
+constexpr uint32_t kMagic = 0x52504232;
 constexpr uint64_t kSlotInline = 8192;
+// How long whoever asks why a rank is out waits for words that another process writes; it may have been killed at it.
+constexpr int kLooksForWords = 100;
+constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
 
 struct Boards {
   Mutex mutex;
@@ -247,27 +252,35 @@ void Board::Ring() noexcept {
 
 void Board::Fail(uint32_t rank, RankState state, int code, std::string_view reason) noexcept {
   RankRow& row = this->rank(rank);
-  {
-    MutexLock lock(reason_mutex_);
-    const uint32_t before = row.state.load(std::memory_order_seq_cst);
-    if (before >= static_cast<uint32_t>(state)) return;
-    const size_t length = std::min(reason.size(), sizeof row.reason - 1);
-    row.has_reason.store(0, std::memory_order_release);
-    std::memcpy(row.reason, reason.data(), length);
-    row.reason[length] = '\0';
-    row.has_reason.store(1, std::memory_order_release);
+  const auto wanted = static_cast<uint32_t>(state);
+  uint32_t before = row.state.load(std::memory_order_seq_cst);
+  if (before >= wanted) return;
+  Reason& words = row.reason(wanted);
+  uint32_t none = Reason::kNone;
+  if (words.stage.compare_exchange_strong(none, Reason::kIsWritten, std::memory_order_acq_rel)) {
+    const size_t length = std::min(reason.size(), sizeof words.text - 1);
+    std::memcpy(words.text, reason.data(), length);
+    words.text[length] = '\0';
     row.code.store(code, std::memory_order_seq_cst);
-    row.state.store(static_cast<uint32_t>(state), std::memory_order_seq_cst);
+    words.stage.store(Reason::kThere, std::memory_order_release);
+  }
+  // Also where another process has begun to write the words: it may be killed before it says so.
+  while (!row.state.compare_exchange_weak(before, wanted, std::memory_order_seq_cst)) {
+    if (before >= wanted) return;
   }
   if (net_ != nullptr && row.process == own_process && !IsRemote(rank)) net_->TellRow(rank);
   Ring();
 }
 
 std::string Board::ReasonOf(uint32_t rank) const {
-  const RankRow& row = this->rank(rank);
-  if (row.has_reason.load(std::memory_order_acquire) == 0) return {};
-  std::string text(row.reason, strnlen(row.reason, sizeof row.reason));
-  return text;
+  RankRow& row = this->rank(rank);
+  const uint32_t state = row.state.load(std::memory_order_seq_cst);
+  if (state < static_cast<uint32_t>(RankState::kSuspended)) return {};
+  const Reason& words = row.reason(state);
+  const auto is_there = [&] { return words.stage.load(std::memory_order_acquire) == Reason::kThere; };
+  for (int looks = 0; looks < kLooksForWords && !is_there(); ++looks) std::this_thread::sleep_for(kBetweenLooks);
+  if (!is_there()) return fmt::format("rank {} (process {}) takes part no more", rank, row.pid);
+  return std::string(words.text, strnlen(words.text, sizeof words.text));
 }
 
 }  // namespace reprise::collective

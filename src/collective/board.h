@@ -122,18 +122,29 @@ static_assert(sizeof(Slot) % 64 == 0 && std::atomic<uint64_t>::is_always_lock_fr
 
 enum class RankState : uint32_t { kAbsent, kReady, kSuspended, kFailed, kLeft };
 
+/// Why a rank takes part no more, in words. Written once: by the rank's process, or by one that finds that it is gone.
+struct Reason {
+  enum Stage : uint32_t { kNone, kIsWritten, kThere };  ///< kIsWritten: by somebody, who may be killed at it
+  std::atomic<uint32_t> stage{kNone};
+  char text[508] = {};  ///< ends with 0
+};
+
 struct alignas(64) RankRow {
   std::atomic<uint32_t> state{0};
   std::atomic<int32_t> code{0};    ///< why it failed: a Code
   std::atomic<uint64_t> epoch{0};  ///< how often it was resumed
   std::atomic<uint64_t> begun{0};  ///< number + 1 of the newest operator that it came to
   std::atomic<uint64_t> done{0};   ///< and of the newest that ended well
-  std::atomic<uint32_t> has_reason{0};
   int32_t pid = 0;
   int32_t device = 0;
   uint32_t process = 0;  ///< index of its row
   uint32_t world_rank = 0;
-  char reason[512] = {};
+  std::array<Reason, 3> reasons;  ///< by state, from kSuspended on: what somebody reads is not written again
+
+  Reason& reason(uint32_t of) { return reasons[of - static_cast<uint32_t>(RankState::kSuspended)]; }
+  void ForgetReasons() noexcept {
+    for (Reason& each : reasons) each.stage.store(Reason::kNone);
+  }
 };
 
 struct alignas(64) ProcessRow {
@@ -208,12 +219,13 @@ class Board {
   /// The same, in this process alone.
   void WakeHere() noexcept;
 
-  /// Marks a rank as no longer taking part, with the reason that others will read. The first one counts.
+  /// Marks a rank as no longer taking part, with the reason that others will read. The first one of a state counts.
   void Fail(uint32_t rank, RankState state, int code, std::string_view reason) noexcept;
   /// The rank takes part in nothing any more.
   bool IsOut(uint32_t rank) const noexcept {
     return this->rank(rank).state.load(std::memory_order_seq_cst) > static_cast<uint32_t>(RankState::kReady);
   }
+  /// Never empty for a rank that is out.
   std::string ReasonOf(uint32_t rank) const;
 
  private:
@@ -251,7 +263,6 @@ class Board {
   bool fd_owned_ = false;
   bool opened_ = false;
   device::ShareKey key_;
-  Mutex reason_mutex_;
 };
 
 /// "group of 4 ranks" helpers: the first rank for which `holds` is false; `ranks()` when there is none.

@@ -311,7 +311,7 @@ Status Communicator::Resume() {
     error_.store(0, std::memory_order_release);
   }
   row.code.store(0);
-  row.has_reason.store(0);
+  row.ForgetReasons();
   row.begun.store(0);
   row.done.store(0);
   row.epoch.store(epoch);

@@ -95,7 +95,7 @@ class Source {
   Source(const Operation& operation, uint32_t rank, bool reduced = false)
       : slot_(operation.SlotOf(rank)), reading_(*operation.communicator, rank, slot_, operation.running) {
     if (!reading_.is_open()) {
-      status_ = Error(kRemote, fmt::format("EI0012: {}", operation.communicator->board().ReasonOf(rank)));
+      status_ = Error(kRemote, fmt::format("EI0012: {}", HeartbeatLost(operation.communicator->board(), rank)));
       return;
     }
     if (rank == operation.communicator->rank()) {

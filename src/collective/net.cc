@@ -266,7 +266,7 @@ bool Net::IsSound(uint32_t peer, const Frame& frame) {
       return IsOf(frame.rank, own) && IsOf(frame.peer, peer) && frame.bytes == 0 &&
              (frame.flags == wire::kFinished || frame.flags == wire::kRefused || frame.flags == wire::kReduced);
     case FrameKind::kRow:
-      return IsOf(frame.rank, peer) && frame.bytes < sizeof RankRow::reason &&
+      return IsOf(frame.rank, peer) && frame.bytes < sizeof Reason::text &&
              frame.flags >= static_cast<uint8_t>(RankState::kReady) &&
              frame.flags <= static_cast<uint8_t>(RankState::kLeft) && frame.value <= 0xffff;
     case FrameKind::kFetch:
@@ -301,7 +301,7 @@ void Net::TakeRow(const Frame& frame, const std::byte* payload) {
   row.epoch.store(frame.number);
   if (state == RankState::kReady) {
     row.code.store(0);
-    row.has_reason.store(0);
+    row.ForgetReasons();
     row.begun.store(0);
     row.done.store(0);
     row.state.store(frame.flags, std::memory_order_seq_cst);

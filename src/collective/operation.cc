@@ -93,13 +93,14 @@ int StreamErrorOf(int code) {
 // The operator has failed; `code` is what the communicator keeps.
 RunResult FailOperation(RunContext& context, Operation& operation, int code, const std::string& what) {
   Communicator& communicator = *operation.communicator;
-  CloseAll(operation);
   std::string text = what;
   if (TheEnvironment().keeps_history && communicator.error() == 0) {
     text += fmt::format(". Rank {} has called last: {}", communicator.rank(),
                         communicator.history().Tell(communicator.Describe()));
   }
+  // Before the buffers go away: who reads them then finds why.
   communicator.Fail(code, what);
+  CloseAll(operation);
   EndWaiting(&context, context.runnable(), operation);
   Reset(operation);
   context.Fail(
@@ -158,8 +159,8 @@ Lost WhoIsLost(const Operation& operation) {
   if (const Transfer* const lost = WhoseMessageIsLost(operation)) return {kParameter, lost->envelope->Refuse()};
   for (uint32_t rank = 0; rank < board.ranks(); ++rank) {
     if (rank == communicator.rank() || !board.IsOut(rank) || HasArrived(operation, rank)) continue;
-    return {kRemote, fmt::format("EI0012: {} cannot end on rank {}, Heartbeat Lost Occurred: {}", here,
-                                 communicator.rank(), board.ReasonOf(rank))};
+    return {kRemote,
+            fmt::format("EI0012: {} cannot end on rank {}, {}", here, communicator.rank(), HeartbeatLost(board, rank))};
   }
   if (board.IsOut(communicator.rank()))
     return {kRemote, fmt::format("EI0012: {} cannot run: {}", here, communicator.error_text())};
@@ -420,12 +421,12 @@ RunResult RunCollective(RunContext& context, Operation& operation) {
 void CancelRun(Operation& operation, device::Runnable* runnable, bool was_waiting) noexcept {
   Communicator& communicator = *operation.communicator;
   if (operation.stage == Operation::kBegin) return;
-  CloseAll(operation);
-  EndWaiting(nullptr, runnable, operation);
   if (was_waiting && !communicator.is_destroyed()) {
     communicator.Fail(kInternal, fmt::format("rank {} has aborted {} of group {}", communicator.rank(),
                                              NameOf(operation.call.op), communicator.name()));
   }
+  CloseAll(operation);
+  EndWaiting(nullptr, runnable, operation);
   Reset(operation);
 }
 

@@ -200,6 +200,9 @@ std::string SpokenNumber(const SlotKey& key);
 uint64_t Mix(uint64_t hash, uint64_t value);
 /// The buffer that a rank shows cannot be opened: the rank is lost, where that is why.
 Status CannotReach(const Communicator& communicator, uint32_t rank, const Status& why);
+/// "Heartbeat Lost Occurred: ", and why a rank is out. Of one that failed because another was lost, why that one was:
+/// the rank with which it began is named, however many lie between.
+std::string HeartbeatLost(const Board& board, uint32_t rank);
 uint64_t HashOf(const Call& call);
 /// Of all that ranks must have equal.
 uint64_t FingerprintOf(const Descriptor& descriptor);

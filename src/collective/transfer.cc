@@ -111,7 +111,7 @@ StatusOr<bool> Receive(device::RunContext& context, Communicator& communicator, 
   if (transfer.stage == Transfer::kFetching && transfer.fetches->total.load() != 0) return false;
   const Reading reading(communicator, transfer.peer, entry, transfer.running);
   if (!reading.is_open() && !transfer.is_envelope)  // that one has no buffer
-    return Error(kRemote, fmt::format("EI0012: {}", communicator.board().ReasonOf(transfer.peer)));
+    return Error(kRemote, fmt::format("EI0012: {}", HeartbeatLost(communicator.board(), transfer.peer)));
   if (!Agrees(entry.descriptor, transfer)) {
     std::string why = DiffersByCondition(entry.descriptor, transfer)
                           ? WhyConditionsDiffer(communicator, entry.descriptor, transfer)
