@@ -9,6 +9,7 @@
 #include "bind/bindings.h"
 #include "ops/compiled.h"
 #include "ops/kernel_scope.h"
+#include "ops/known_calls.h"
 #include "ops/meta_pass.h"
 #include "ops/native.h"
 #include "ops/npu_ops.h"
@@ -19,6 +20,10 @@ void BindOps(pybind11::module_& module) {
   module.def("_meta_pass_counts", [] {
     const MetaCounts counts = CountsOfMetaPass();
     return pybind11::make_tuple(counts.hits, counts.misses);
+  });
+  module.def("_times_moved", [] {  // of the calling thread
+    const KnownCalls* const calls = KnownCalls::Mine();
+    return calls != nullptr ? calls->TimesMoved() : 0;
   });
   module.def("_event_counters", [] {
     pybind11::dict counters;

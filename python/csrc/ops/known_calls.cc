@@ -70,4 +70,12 @@ void KnownCalls::Keep(const MetaKey& key, std::shared_ptr<const Announcement> an
   call.hash = hash;
 }
 
+uint64_t KnownCalls::TimesMoved() const {
+  uint64_t sum = 0;
+  for (const Set& set : sets_) {
+    for (const KnownCall& call : set.places) sum += call.plan.times_moved;
+  }
+  return sum;
+}
+
 }  // namespace torch_npu

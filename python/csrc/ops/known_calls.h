@@ -38,6 +38,8 @@ class KnownCalls {
   /// Whether a call that was not found is worth keeping: its like was asked for lately.
   bool IsWorthKeeping(const MetaKey& key);
   void Keep(const MetaKey& key, std::shared_ptr<const Announcement> announced, NativePlan plan);
+  /// How often plans that are here now have been moved: for tests and measurements.
+  uint64_t TimesMoved() const;
 
  private:
   static constexpr size_t kSets = 128, kPlaces = 4;

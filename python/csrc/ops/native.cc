@@ -644,6 +644,7 @@ bool LaunchAgain(NativePlan& plan, c10::ArrayRef<IValue> arguments, c10::ArrayRe
     data[count++] = const_cast<void*>(tensor.const_data_ptr());
   }
   if (!plan.prepared->Move(data.data(), count)) return false;
+  ++plan.times_moved;
   Queue(*plan.prepared, info);
   return true;
 }

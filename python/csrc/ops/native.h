@@ -86,6 +86,7 @@ struct NativePlan {
   };
   std::unique_ptr<reprise::PreparedOperator> prepared;  // null: nothing yet, or nothing that could be used again
   c10::SmallVector<Place, 4> places;                    // where its tensors are
+  uint64_t times_moved = 0;                             // launches since then that took other memory
 };
 
 /// Queues the device's own kernels. False, and nothing is done, when they do not take these arguments.
