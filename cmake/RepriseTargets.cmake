@@ -206,5 +206,28 @@ function(reprise_test name)
     ENVIRONMENT "ASCEND_PROCESS_LOG_PATH=${PROJECT_BINARY_DIR}/results/log;REPRISE_COSTS=default")
 endfunction()
 
+# reprise_test_again(<name> <program> ENVIRONMENT <variables> [ARGUMENTS <arguments>] [FULL_UNDER <sanitizers>])
+# A program of reprise_test once more, with other settings; nothing where the row leaves the program out. FULL_UNDER as
+# above.
+function(reprise_test_again name program)
+  cmake_parse_arguments(arg "" "" "ENVIRONMENT;ARGUMENTS;FULL_UNDER" ${ARGN})
+  if(NOT TARGET ${program})
+    return()
+  endif()
+  foreach(sanitizer IN LISTS arg_FULL_UNDER)
+    if(NOT REPRISE_FULL_TESTS AND REPRISE_SANITIZE MATCHES ${sanitizer})
+      return()
+    endif()
+  endforeach()
+  get_test_property(${program} LABELS labels)
+  get_test_property(${program} TIMEOUT timeout)
+  if(NOT labels)  # NOTFOUND
+    set(labels "")
+  endif()
+  add_test(NAME ${name} COMMAND ${program} ${arg_ARGUMENTS} --gtest_output=xml:${PROJECT_BINARY_DIR}/results/${name}.xml)
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
+    ENVIRONMENT "ASCEND_PROCESS_LOG_PATH=${PROJECT_BINARY_DIR}/results/log;REPRISE_COSTS=default;${arg_ENVIRONMENT}")
+endfunction()
+
 # reprise_add_kernels(<name> <sources>): a kernel binary <name>.so, see include/reprise/kernel.h.
 include(${PROJECT_SOURCE_DIR}/cmake/RepriseKernels.cmake)

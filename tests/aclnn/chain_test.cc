@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "../unit/scale.h"
 #include "aclnnop/aclnn_add.h"
 #include "aclnnop/aclnn_batch_norm.h"
 #include "aclnnop/aclnn_convolution.h"
@@ -264,7 +265,8 @@ TEST_P(ChainTest, APartThatIsWrittenOverNeedNotBeThere) {
 
 // Any calls in any order on few pictures: results that others read, that stay, that are computed in place or twice.
 TEST_P(ChainTest, RandomProgramsLeaveAllOfMemoryAsEagerCallsDo) {
-  for (int round = 0; round < 60; ++round) {
+  const int rounds = reprise::testing::Loops(60, 10);
+  for (int round = 0; round < rounds; ++round) {
     SCOPED_TRACE(round);
     Program program;
     size_t last = 0;
@@ -285,7 +287,7 @@ TEST_P(ChainTest, RandomProgramsLeaveAllOfMemoryAsEagerCallsDo) {
     EXPECT_EQ(aclmdlRIDestroy(model), 0);
     if (HasFatalFailure()) return;
   }
-  EXPECT_EQ(executions() >= 60, Chains());
+  EXPECT_EQ(executions() >= static_cast<uint64_t>(rounds), Chains());
 }
 
 TEST_P(ChainTest, WrittenWeightsAndStatisticsAreSeen) {
@@ -720,7 +722,8 @@ TEST_P(PoolTest, AGraphWhoseTasksHaveChangedStoresAll) {
 // them, one by one.
 TEST_P(PoolTest, RandomProgramsLeaveWhatAnybodyMayLookAt) {
   size_t not_stored = 0;
-  for (int round = 0; round < 40; ++round) {
+  const int rounds = reprise::testing::Loops(40, 8);
+  for (int round = 0; round < rounds; ++round) {
     SCOPED_TRACE(round);
     reprise::Graph graph;
     reprise::Capture capture(graph, stream);
@@ -768,7 +771,7 @@ TEST_P(PoolTest, RandomProgramsLeaveWhatAnybodyMayLookAt) {
     }
     Clear();
   }
-  EXPECT_EQ(executions() >= 40, Chains());
+  EXPECT_EQ(executions() >= static_cast<uint64_t>(rounds), Chains());
   EXPECT_EQ(not_stored != 0, Chains());
 }
 

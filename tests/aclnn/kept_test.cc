@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "../unit/scale.h"
 #include "aclnnop/aclnn_add.h"
 #include "aclnnop/aclnn_convolution.h"
 #include "aclnnop/aclnn_mm.h"
@@ -188,7 +189,7 @@ TEST_F(ProductTest, WhatIsWrittenAgainAndAgainIsLeftAlone) {
   for (int step = 0; step < 300 && made() == 0; ++step) Check(model);
   EXPECT_EQ(made(), Keeps() ? 1U : 0U);
   uint64_t most = 0;
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < reprise::testing::Loops(300, 60); ++round) {
     Check(model);
     weight()[5] += 1;
     Check(model);
