@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <barrier>
 #include <memory>
 #include <string>
@@ -32,7 +33,7 @@ bool HasLeft(const RankRow& row) { return row.state.load() == static_cast<uint32
 
 // A rank fails and destroys its communicator at once, while another one reads why.
 TEST(HcclBoard, TheWordsOfARankThatLeavesAreWhole) {
-  constexpr int kRounds = 1000;
+  constexpr int kRounds = 10000;
   const std::shared_ptr<Board> board = MakeBoard(1, 1);
   const std::string failed = "failed: " + std::string(400, 'f');
   const std::string left = "left: " + std::string(400, 'l');
@@ -42,6 +43,8 @@ TEST(HcclBoard, TheWordsOfARankThatLeavesAreWhole) {
     for (int round = 0; round < kRounds; ++round) {
       both.arrive_and_wait();
       board->Fail(0, RankState::kFailed, 7, failed);
+      // So that the other one is somewhere in the midst of reading.
+      for (std::atomic<int> spin = round % 97; spin > 0;) --spin;
       board->Fail(0, RankState::kLeft, 7, left);
       both.arrive_and_wait();
     }

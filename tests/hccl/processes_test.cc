@@ -148,12 +148,14 @@ void RunBlackHole(const Arguments& arguments) {
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(30));
 }
 
-// The last rank is killed while the others wait for it, or in the midst of large operators.
+// The last rank is killed while the others wait for it, or in the midst of large operators, or while another one reads
+// from the root.
 void RunDeath(const Arguments& arguments) {
   Group group(arguments);
   const Rank& r = group.me;
-  const bool is_large = arguments.what == 4;
-  const size_t count = is_large ? size_t{1} << 20 : 16;
+  const bool is_broadcast = arguments.what == 12;
+  const bool is_large = arguments.what == 4 || is_broadcast;
+  const size_t count = is_broadcast ? size_t{1} << 24 : is_large ? size_t{1} << 20 : 16;
   Buffer<float> data(count);
   EXPECT_OK(HcclBarrier(r.comm, r.stream));
   r.Wait();
@@ -162,13 +164,18 @@ void RunDeath(const Arguments& arguments) {
   int code = 0;
   const auto begin = Clock::now();
   for (int i = 0; i < 400 && code == 0; ++i) {
+    const auto f32 = HCCL_DATA_TYPE_FP32;
     const HcclResult result =
-        HcclAllReduce(data.data(), data.data(), count, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_MAX, r.comm, r.stream);
+        is_broadcast ? HcclBroadcast(data.data(), count, f32, 0, r.comm, r.stream)
+                     : HcclAllReduce(data.data(), data.data(), count, f32, HCCL_REDUCE_MAX, r.comm, r.stream);
     if (result != HCCL_SUCCESS) {
       EXPECT_EQ(HCCL_E_REMOTE, result);
       break;
     }
-    if (dies && i == 3) raise(SIGKILL);
+    if (dies && i == 3) {
+      if (is_broadcast) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      raise(SIGKILL);
+    }
     code = aclrtSynchronizeStreamWithTimeout(r.stream, 60000);
   }
   EXPECT_EQ(507057, code) << Message();
@@ -445,7 +452,8 @@ void reprise::testing::RunRank(const Arguments& arguments) {
       return RunRow(group.me, arguments.ranks);
     }
     case 3:
-    case 4: return RunDeath(arguments);
+    case 4:
+    case 12: return RunDeath(arguments);
     case 5: return RunMismatch(arguments);
     case 6: return RunMissing();
     case 7: return RunBadEnvironment();
@@ -525,6 +533,7 @@ TEST(HcclProcesses, HC_100_MismatchBetweenMachines) { RunApart(3, 2, 5); }
 TEST(HcclProcesses, HC_109_ARankOfAnotherMachineIsKilled) {
   RunApart(4, 2, 3, true);
   RunApart(3, 0, 4, true);
+  RunApart(3, 0, 12, true);
 }
 
 // Those of ours: other programs come and go meanwhile.
