@@ -35,8 +35,14 @@ def exception_of(case: ElementTree.Element) -> list[str]:
 def expectations(log: str) -> list[str]:
     """Of GoogleTest: where it failed first and what was expected, also in processes that a test has started."""
     lines = log.splitlines()
-    places = [i for i, line in enumerate(lines) if line.endswith(": Failure")][:MOST_CASES]
-    return [line for i in places for line in lines[i:i + MOST_LINES] if line.strip()]
+    told = []
+    for i in [i for i, line in enumerate(lines) if line.endswith(": Failure")][:MOST_CASES]:
+        told.append(lines[i])
+        for line in lines[i + 1:i + MOST_LINES]:
+            if re.match(r"\s*\d+/\d+ Test|\[ ", line) or line.endswith(": Failure"):
+                break
+            told.append(line)
+    return [line for line in told if line.strip()]
 
 
 def read(results: pathlib.Path, log: str) -> tuple[list[str], list[tuple[str, list[str]]]]:
@@ -53,7 +59,7 @@ def read(results: pathlib.Path, log: str) -> tuple[list[str], list[tuple[str, li
             continue
         outcomes.append("passed" if verdict == "Passed" else "failed")
         if verdict != "Passed":
-            failed.append((f"{name}: {verdict.strip('*')}, and it left no results", []))
+            failed.append((f"{name}: {verdict.strip('*:')}, and it left no results", []))
     return outcomes, failed
 
 
