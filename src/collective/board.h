@@ -126,7 +126,7 @@ enum class RankState : uint32_t { kAbsent, kReady, kSuspended, kFailed, kLeft };
 struct Reason {
   enum Stage : uint32_t { kNone, kIsWritten, kThere };  ///< kIsWritten: by somebody, who may be killed at it
   std::atomic<uint32_t> stage{kNone};
-  char text[508] = {};  ///< ends with 0
+  char text[512] = {};  ///< ends with 0
 };
 
 struct alignas(64) RankRow {

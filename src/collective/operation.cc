@@ -421,12 +421,12 @@ RunResult RunCollective(RunContext& context, Operation& operation) {
 void CancelRun(Operation& operation, device::Runnable* runnable, bool was_waiting) noexcept {
   Communicator& communicator = *operation.communicator;
   if (operation.stage == Operation::kBegin) return;
+  EndWaiting(nullptr, runnable, operation);  // first: what follows wakes all who wait, and this one is going away
   if (was_waiting && !communicator.is_destroyed()) {
     communicator.Fail(kInternal, fmt::format("rank {} has aborted {} of group {}", communicator.rank(),
                                              NameOf(operation.call.op), communicator.name()));
   }
   CloseAll(operation);
-  EndWaiting(nullptr, runnable, operation);
   Reset(operation);
 }
 
