@@ -166,6 +166,26 @@ endfunction()
 
 include(${PROJECT_SOURCE_DIR}/cmake/RepriseTestObjects.cmake)
 
+# Sets <result>: whether this row leaves out what is NOT_UNDER the one list of sanitizers, or FULL_UNDER the other.
+function(reprise_is_left_out result not_under full_under)
+  if(NOT REPRISE_FULL_TESTS)
+    list(APPEND not_under ${full_under})
+  endif()
+  set(${result} FALSE PARENT_SCOPE)
+  foreach(sanitizer IN LISTS not_under)
+    if(REPRISE_SANITIZE MATCHES ${sanitizer})
+      set(${result} TRUE PARENT_SCOPE)
+    endif()
+  endforeach()
+endfunction()
+
+# One run of a GoogleTest program; its results and logs lie below results/.
+function(reprise_add_run name program labels timeout environment arguments)
+  add_test(NAME ${name} COMMAND ${program} ${arguments} --gtest_output=xml:${PROJECT_BINARY_DIR}/results/${name}.xml)
+  set(variables ASCEND_PROCESS_LOG_PATH=${PROJECT_BINARY_DIR}/results/log REPRISE_COSTS=default ${environment})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}" ENVIRONMENT "${variables}")
+endfunction()
+
 # reprise_test(<name> SOURCES <files> [LIBS <libs>] [LABELS <labels>] [TIMEOUT <s>] [DEFINES <defs>]
 #              [NOT_UNDER <sanitizers>] [FULL_UNDER <sanitizers>] [OPTIMISED] [INSTRUMENTED])
 # A GoogleTest program. NOT_UNDER thread: left out of that row, where it would cost time and cannot find anything that the
@@ -175,14 +195,10 @@ include(${PROJECT_SOURCE_DIR}/cmake/RepriseTestObjects.cmake)
 # sanitizer takes the place of what it counts; others are compiled once for all rows, see RepriseTestObjects.cmake.
 function(reprise_test name)
   cmake_parse_arguments(arg "OPTIMISED;INSTRUMENTED" "TIMEOUT" "SOURCES;LIBS;LABELS;DEFINES;NOT_UNDER;FULL_UNDER" ${ARGN})
-  if(NOT REPRISE_FULL_TESTS)
-    list(APPEND arg_NOT_UNDER ${arg_FULL_UNDER})
+  reprise_is_left_out(is_left_out "${arg_NOT_UNDER}" "${arg_FULL_UNDER}")
+  if(is_left_out)
+    return()
   endif()
-  foreach(sanitizer IN LISTS arg_NOT_UNDER)
-    if(REPRISE_SANITIZE MATCHES ${sanitizer})
-      return()
-    endif()
-  endforeach()
   # Ends a program that hangs, on a machine under whatever load; how long a test takes is not tested.
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 600)
@@ -201,9 +217,7 @@ function(reprise_test name)
   endif()
   target_compile_definitions(${name} PRIVATE ${arg_DEFINES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
-  add_test(NAME ${name} COMMAND ${name} --gtest_output=xml:${PROJECT_BINARY_DIR}/results/${name}.xml)
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
-    ENVIRONMENT "ASCEND_PROCESS_LOG_PATH=${PROJECT_BINARY_DIR}/results/log;REPRISE_COSTS=default")
+  reprise_add_run(${name} ${name} "${arg_LABELS}" ${arg_TIMEOUT} "" "")
 endfunction()
 
 # reprise_test_again(<name> <program> ENVIRONMENT <variables> [ARGUMENTS <arguments>] [FULL_UNDER <sanitizers>])
@@ -211,22 +225,16 @@ endfunction()
 # above.
 function(reprise_test_again name program)
   cmake_parse_arguments(arg "" "" "ENVIRONMENT;ARGUMENTS;FULL_UNDER" ${ARGN})
-  if(NOT TARGET ${program})
+  reprise_is_left_out(is_left_out "" "${arg_FULL_UNDER}")
+  if(is_left_out OR NOT TARGET ${program})
     return()
   endif()
-  foreach(sanitizer IN LISTS arg_FULL_UNDER)
-    if(NOT REPRISE_FULL_TESTS AND REPRISE_SANITIZE MATCHES ${sanitizer})
-      return()
-    endif()
-  endforeach()
   get_test_property(${program} LABELS labels)
   get_test_property(${program} TIMEOUT timeout)
   if(NOT labels)  # NOTFOUND
     set(labels "")
   endif()
-  add_test(NAME ${name} COMMAND ${program} ${arg_ARGUMENTS} --gtest_output=xml:${PROJECT_BINARY_DIR}/results/${name}.xml)
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
-    ENVIRONMENT "ASCEND_PROCESS_LOG_PATH=${PROJECT_BINARY_DIR}/results/log;REPRISE_COSTS=default;${arg_ENVIRONMENT}")
+  reprise_add_run(${name} ${program} "${labels}" ${timeout} "${arg_ENVIRONMENT}" "${arg_ARGUMENTS}")
 endfunction()
 
 # reprise_add_kernels(<name> <sources>): a kernel binary <name>.so, see include/reprise/kernel.h.

@@ -49,8 +49,7 @@ CALLS = {
     "masked fill": lambda x, y: x.masked_fill(y > 0, -1.0),
 }
 
-# Numbers of the host and types that are converted come in tensors made for the call; sorts and look-ups have plans of
-# their own kind; where nothing is computed there is no plan.
+# Calls that are prepared each time; where nothing is computed there is no plan.
 PREPARED_ANEW = {"a number of the host", "of several types", "embedding", "sort", "nothing"}
 
 
