@@ -116,6 +116,10 @@ def replayed(model, inputs):
     return replay
 
 
+def is_narrow(model):
+    return any(each.dtype == torch.bfloat16 for each in model.parameters())
+
+
 def onnx_bytes(model, inputs):
     program = torch.onnx.export(model, inputs, dynamo=True, verbose=False)
     out = io.BytesIO()
@@ -129,10 +133,10 @@ def ort(model, inputs):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    if inputs[0].dtype == torch.bfloat16:  # for which it has no products: the rest of a model with small weights is float32 then
+    if is_narrow(model):  # for which it has no products: the rest of a model with small weights is float32 then
         if not any(isinstance(each, definitions.WeightOnly) for each in model.modules()):
             raise NotImplementedError("ONNX Runtime has no products of bfloat16 on a CPU")
-        model, inputs = model.float(), tuple(x.float() for x in inputs)
+        model, inputs = model.float(), tuple(x.float() if x.is_floating_point() else x for x in inputs)
     model = definitions.use_form(model, "onnx")
     session = onnxruntime.InferenceSession(onnx_bytes(model, inputs), options, providers=["CPUExecutionProvider"])
     feed = {each.name: x.numpy() for each, x in zip(session.get_inputs(), inputs)}
@@ -142,7 +146,7 @@ def ort(model, inputs):
 def openvino(model, inputs):
     import openvino as ov
 
-    narrow = inputs[0].dtype == torch.bfloat16  # it makes bfloat16 of a model of float32 itself
+    narrow = is_narrow(model)  # it makes bfloat16 of a model of float32 itself
     model, inputs = model.float(), tuple(x.float() if x.is_floating_point() else x for x in inputs)
     core = ov.Core()
     settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": torch.get_num_threads(),

@@ -10,6 +10,7 @@
 #include "kernels/simd/bfloat16_tile.h"
 #include "kernels/simd/low_bits.h"
 #include "kernels/simd/matmul_tile.h"
+#include "kernels/simd/matrix_unit.h"
 
 namespace reprise::kernels {
 namespace {
@@ -19,7 +20,8 @@ constexpr int64_t kDepth = 256;  // of panels; a multiple of what an element hol
 constexpr int64_t kBlockRows = 132;
 constexpr int64_t kPanelRows = 4 * kBlockRows;  // of x, which share a panel
 constexpr int64_t kLeftStride = kDepth + 16;
-constexpr int64_t kMostStep = 32;  // of simd::LowBitsStep()
+constexpr int64_t kUnitLeftStride = kDepth + simd::kUnitDepth;  // for the matrix unit, which reads whole lines
+constexpr int64_t kMostStep = 32;                               // of simd::LowBitsStep()
 // Up to so many rows the numbers of a weight are multiplied where they lie.
 constexpr int64_t kFewRows = 16;
 // From so many on they become bfloat16, where x is that and its pairs are multiplied.
@@ -92,16 +94,21 @@ Lines LinesOf(const AntiquantWeight& w, int64_t depth) {
 // Parts of bfloat16 whose sum a number of x is, if pairs of them are multiplied; else 0.
 int PartsOf(const TensorRef& x, const AntiquantWeight& w) {
   const bool has_pairs = w.packing == Packing::kAlongRows && LinesOf(w, x.sizes[1]) == Lines::kRows &&
-                         (w.group % 2 == 0 || w.group >= x.sizes[1]) && x.sizes[0] <= simd::kMostPairRows &&
-                         simd::HasBFloat16Pairs();
+                         (w.group % 2 == 0 || w.group >= x.sizes[1]) && x.sizes[0] <= MostPreparedAntiquantRows();
   if (!has_pairs) return 0;
   return x.dtype == DType::kBFloat16 ? 1 : x.dtype == DType::kFloat16 ? 2 : 0;
 }
 
-// Whether blocks of the weight become panels of pairs, rather than of float32.
-bool HasPairTiles(const TensorRef& x, const AntiquantWeight& w) {
-  return x.dtype == DType::kBFloat16 && LinesOf(w, x.sizes[1]) != Lines::kNeither && x.sizes[0] >= kLeastPairRows &&
-         x.sizes[1] > 0 && (w.group % 2 == 0 || w.group >= x.sizes[1]) && simd::HasBFloat16Pairs();
+// Whether blocks of the weight become panels of pairs, rather than of float32, and what multiplies them.
+enum class PairTilesOf : uint8_t { kNone, kInstruction, kMatrixUnit };
+PairTilesOf FindPairTiles(const TensorRef& x, const AntiquantWeight& w) {
+  const int64_t depth = x.sizes[1];
+  if (LinesOf(w, depth) == Lines::kNeither || x.sizes[0] < kLeastPairRows || depth == 0) return PairTilesOf::kNone;
+  const auto has_groups_of = [&](int64_t n) { return w.group % n == 0 || w.group >= depth; };
+  const bool has_16_bits = x.dtype == DType::kBFloat16 || x.dtype == DType::kFloat16;
+  if (has_16_bits && has_groups_of(simd::kUnitDepth) && simd::HasMatrixUnit()) return PairTilesOf::kMatrixUnit;
+  return x.dtype == DType::kBFloat16 && has_groups_of(2) && simd::HasFastBFloat16Pairs() ? PairTilesOf::kInstruction
+                                                                                         : PairTilesOf::kNone;
 }
 
 // One call: ranges of columns of one product.
@@ -116,27 +123,29 @@ class Product {
         k_(x.sizes[1]),
         lines_(LinesOf(weight, k_)),
         parts_(PartsOf(x, weight)),
-        has_pair_tiles_(parts_ == 0 && HasPairTiles(x, weight)),
+        pair_tiles_(parts_ == 0 ? FindPairTiles(x, weight) : PairTilesOf::kNone),
         store_(FindCast(DType::kFloat, out.dtype)) {
     left_ = static_cast<float*>(scratch);
     right_ = left_ + kLeftFloats;
     c_ = right_ + kRightFloats;
     factors_ = c_ + kSumFloats;
-    bytes_ = reinterpret_cast<uint8_t*>(factors_ + kFactorFloats);
+    group_sums_ = factors_ + kFactorFloats;
+    bytes_ = reinterpret_cast<uint8_t*>(group_sums_ + kGroupSumFloats);
   }
 
-  static constexpr int64_t kLeftFloats = kPanelRows * kLeftStride;
+  static constexpr int64_t kLeftFloats = kPanelRows * kUnitLeftStride;
   static constexpr int64_t kRightFloats = kDepth * kCols;
   static constexpr int64_t kSumFloats = kPanelRows * kCols;
   static constexpr int64_t kFactorFloats = 2 * (kRun + simd::kPairColumns);
   static constexpr int64_t kOffsets = kFactorFloats / 2;  // behind scales
+  static constexpr int64_t kGroupSumFloats = kMostPairGroups * kPanelRows;
   static constexpr int64_t kBytes = kDepth * kCols;
 
   void Run(int64_t begin, int64_t end) {
     if (parts_ != 0 && k_ > 0) {
       const int64_t run = std::min(m_ == 1 ? kRun : kRun / 2, kSumFloats / m_ / kCols * kCols);
       for (int64_t n = begin; n < end; n += run) StreamPairs(n, std::min(run, end - n));
-    } else if (has_pair_tiles_) {
+    } else if (pair_tiles_ != PairTilesOf::kNone) {
       RunTiles([&](int64_t m0, int64_t rows, int64_t n, int64_t cols) { PairTiles(m0, rows, n, cols); }, begin, end);
     } else if (m_ <= kFewRows && lines_ == Lines::kColumns && k_ > 0) {
       for (int64_t n = begin; n < end; n += kCols) StreamColumns(n, std::min(kCols, end - n));
@@ -365,21 +374,12 @@ class Product {
   // The same by pairs of bfloat16: numbers are multiplied, and the sums of each group by its scale.
   void PairTiles(int64_t m0, int64_t rows, int64_t n, int64_t cols) {
     const int64_t stride = RoundUp(cols, kMostStep);
-    auto* const left = reinterpret_cast<BFloat16*>(left_);
-    const int64_t x_stride = x_.sizes[1] == 1 ? 0 : x_.strides[1] * ItemSize(x_.dtype);
-    const CastFn copy = FindCast(DType::kBFloat16, DType::kBFloat16);
     for (int64_t k0 = 0; k0 < k_; k0 += kDepth) {
       const int64_t depth = std::min(kDepth, k_ - k0);
-      for (int64_t r = 0; r < rows; ++r) {
-        BFloat16* const to = left + r * kLeftStride;
-        copy(At(x_, m0 + r, k0), x_stride, reinterpret_cast<char*>(to), sizeof(BFloat16), depth);
-        to[depth] = BFloat16();
-      }
-      if (has_offset() && HasInfiniteSum(rows, depth)) {  // an offset may not be multiplied by itself then
+      if (!CopyLeft(m0, rows, k0, depth)) {
         TileBlock(m0, rows, k0, n, cols, stride);
         continue;
       }
-      const uint8_t least = simd::LeastExponent({left, kLeftStride}, rows, depth);
       for (int64_t j = 0; j < cols; j += kCols) {
         const int64_t part = std::min(kCols, cols - j);
         const simd::LowBits lines = BlockLines(k0, depth, n + j, part);
@@ -392,7 +392,7 @@ class Product {
           } else if (k0 + kDepth + run.end <= k_) {
             next = NextLines(k0 + kDepth + begin, run.end - begin, n, std::min(kCols, cols));
           }
-          MultiplyGroups(lines, begin, run, rows, part, least, c_ + j, stride, k0 + begin != 0, next);
+          MultiplyGroups(lines, begin, run, rows, part, c_ + j, stride, k0 + begin != 0, next);
           begin = run.end;
         }
       }
@@ -400,11 +400,45 @@ class Product {
     Store(m0, rows, n, cols, stride);
   }
 
+  // How x lies in left_ then: a part of it, or two, behind each other.
+  int left_parts() const { return x_.dtype == DType::kFloat16 ? 2 : 1; }
+  int64_t left_stride() const { return pair_tiles_ == PairTilesOf::kMatrixUnit ? kUnitLeftStride : kLeftStride; }
+  int64_t left_part_stride() const { return kPanelRows * left_stride(); }
+
+  // Rows of x to left_, with a 0 behind them, and what is to be known about them. \return false: pairs do not give the
+  // sums
+  bool CopyLeft(int64_t m0, int64_t rows, int64_t k0, int64_t depth) {
+    auto* const left = reinterpret_cast<BFloat16*>(left_);
+    const int64_t x_stride = x_.sizes[1] == 1 ? 0 : x_.strides[1] * ItemSize(x_.dtype);
+    const CastFn copy = FindCast(x_.dtype, x_.dtype);
+    const int64_t tile = pair_tiles_ == PairTilesOf::kMatrixUnit ? simd::kUnitRows : rows;
+    for (int64_t r = 0; r < rows; ++r) {
+      BFloat16* const to = left + r * left_stride();
+      uint8_t& least = leasts_[r / tile];
+      if (left_parts() == 2) {
+        Half line[kDepth];
+        copy(At(x_, m0 + r, k0), x_stride, reinterpret_cast<char*>(line), sizeof(Half), depth);
+        const uint8_t of_row = simd::SplitParts(line, depth, 2, to, left_part_stride());
+        if (of_row == 0) return false;
+        least = r % tile == 0 ? of_row : std::min(least, of_row);
+        to[left_part_stride() + depth] = BFloat16();
+      } else {
+        copy(At(x_, m0 + r, k0), x_stride, reinterpret_cast<char*>(to), sizeof(BFloat16), depth);
+      }
+      to[depth] = BFloat16();
+    }
+    if (left_parts() == 2) return true;
+    for (int64_t r = 0; r < rows; r += tile) {
+      leasts_[r / tile] =
+          simd::LeastExponent({left + r * left_stride(), left_stride()}, std::min(tile, rows - r), depth);
+    }
+    return !has_offset() || !HasInfiniteSum(rows, depth);  // an offset may not be multiplied by itself then
+  }
+
   // Whether the sum of some row of x is infinite, or no number.
   bool HasInfiniteSum(int64_t rows, int64_t depth) {
-    float* const sums = left_ + kLeftFloats / 2;  // behind the rows of x
-    simd::SumRows({reinterpret_cast<BFloat16*>(left_), kLeftStride}, rows, depth, sums);
-    return std::any_of(sums, sums + rows, [](float sum) { return !std::isfinite(sum); });
+    simd::SumRows({reinterpret_cast<BFloat16*>(left_), left_stride()}, rows, depth, group_sums_);
+    return std::any_of(group_sums_, group_sums_ + rows, [](float sum) { return !std::isfinite(sum); });
   }
 
   // Groups, or parts of them, of a block of the depth up to row `end`; their scales and offsets are in factors_.
@@ -429,8 +463,8 @@ class Product {
   }
 
   // Rows from `begin` on of a block.
-  void MultiplyGroups(simd::LowBits lines, int64_t begin, const PairGroupRun& run, int64_t rows, int64_t cols,
-                      uint8_t least, float* c, int64_t stride, bool accumulates, const simd::NextRead& next) {
+  void MultiplyGroups(simd::LowBits lines, int64_t begin, const PairGroupRun& run, int64_t rows, int64_t cols, float* c,
+                      int64_t stride, bool accumulates, const simd::NextRead& next) {
     const bool is_packed = w_.packing != Packing::kNone;
     const auto numbers = !is_packed               ? simd::PairNumbers::kBytes
                          : lines_ == Lines::kRows ? simd::PairNumbers::kHalves
@@ -438,19 +472,35 @@ class Product {
     lines.data += (numbers == simd::PairNumbers::kColumns ? begin / 2 : begin) * lines.stride;
     auto* const panels = reinterpret_cast<BFloat16*>(right_);
     simd::PairPanelsOfNumbers(lines, numbers, cols, run.end - begin, panels);
-    const simd::LeftRows<BFloat16> left = {reinterpret_cast<BFloat16*>(left_) + begin, kLeftStride};
+    const simd::LeftRows<BFloat16> left = {reinterpret_cast<BFloat16*>(left_) + begin, left_stride()};
     simd::PairGroups groups = {run.steps, run.count, factors_, nullptr, kCols, nullptr, kPanelRows};
     if (has_offset()) {
-      float* const sums = left_ + kLeftFloats / 2;  // behind the rows of x
-      int64_t at = begin;
-      for (int64_t g = 0; g < run.count; at = run.ends[g++]) {
-        simd::SumRows({left.data + (at - begin), kLeftStride}, rows, run.ends[g] - at, sums + g * kPanelRows);
-      }
+      SumGroups(left, begin, run, rows);
       groups.offset = factors_ + kOffsets;
-      groups.left_sums = sums;
+      groups.left_sums = group_sums_;
     }
-    simd::MultiplyPairGroups(left, least, panels, groups, c, stride, rows, RoundUp(cols, simd::kPairPanelWidth),
-                             accumulates, &next);
+    const int64_t padded = RoundUp(cols, simd::kPairPanelWidth);
+    if (pair_tiles_ == PairTilesOf::kMatrixUnit) {
+      simd::MultiplyUnitGroups({left.data, left.row_stride, left_part_stride(), left_parts(), leasts_}, panels, groups,
+                               c, stride, rows, padded, accumulates, &next);
+    } else {
+      simd::MultiplyPairGroups(left, leasts_[0], panels, groups, c, stride, rows, padded, accumulates, &next);
+    }
+  }
+
+  // The sums of rows of x, of all parts, group by group.
+  void SumGroups(const simd::LeftRows<BFloat16>& left, int64_t begin, const PairGroupRun& run, int64_t rows) {
+    float second[kPanelRows];
+    int64_t at = begin;
+    for (int64_t g = 0; g < run.count; at = run.ends[g++]) {
+      float* const sums = group_sums_ + g * kPanelRows;
+      simd::LeftRows<BFloat16> part = {left.data + (at - begin), left.row_stride};
+      simd::SumRows(part, rows, run.ends[g] - at, sums);
+      if (left_parts() == 1) continue;
+      part.data += left_part_stride();
+      simd::SumRows(part, rows, run.ends[g] - at, second);
+      for (int64_t i = 0; i < rows; ++i) sums[i] += second[i];
+    }
   }
 
   // Where rows [k0, k0 + depth) of columns [n, n + cols) lie.
@@ -543,13 +593,15 @@ class Product {
   const int64_t m_, k_;
   const Lines lines_;
   const int parts_;
-  const bool has_pair_tiles_;
+  const PairTilesOf pair_tiles_;
   const CastFn store_;
   float* left_;
   float* right_;
   float* c_;
   float* factors_;
+  float* group_sums_;  // of rows of x
   uint8_t* bytes_;
+  uint8_t leasts_[kPanelRows / simd::kUnitRows] = {};
 };
 
 }  // namespace
@@ -559,7 +611,10 @@ int64_t PreparedAntiquantBytes(const TensorRef& x, const AntiquantWeight& weight
   return simd::PreparedPairsBytes(weight.weight.sizes[0], weight.weight.sizes[1] * NumbersIn(weight.weight.dtype));
 }
 
-int64_t MostPreparedAntiquantRows() { return simd::HasBFloat16Pairs() ? simd::kMostPairRows : 0; }
+int64_t MostPreparedAntiquantRows() {
+  if (!simd::HasBFloat16Pairs()) return 0;
+  return simd::HasFastBFloat16Pairs() ? simd::kMostPairRows : kLeastPairRows - 1;
+}
 
 void PrepareAntiquant(const TensorRef& weight, void* to) {
   const int64_t stride = weight.sizes[0] == 1 ? 0 : weight.strides[0] * ItemSize(weight.dtype);
@@ -570,7 +625,8 @@ void PrepareAntiquant(const TensorRef& weight, void* to) {
 int64_t AntiquantUnitCount(int64_t columns) { return (columns + kCols - 1) / kCols; }
 
 int64_t AntiquantScratchBytes() {
-  return (Product::kLeftFloats + Product::kRightFloats + Product::kSumFloats + Product::kFactorFloats) *
+  return (Product::kLeftFloats + Product::kRightFloats + Product::kSumFloats + Product::kFactorFloats +
+          Product::kGroupSumFloats) *
              static_cast<int64_t>(sizeof(float)) +
          Product::kBytes;
 }

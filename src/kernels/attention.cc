@@ -7,6 +7,8 @@
 
 #include "kernels/cast.h"
 #include "kernels/simd/attention.h"
+#include "kernels/simd/matrix_unit.h"
+#include "kernels/simd/panels.h"
 
 namespace reprise::kernels {
 namespace {
@@ -28,14 +30,60 @@ constexpr int64_t kPieceKeys = 512;
 constexpr int64_t kEnoughUnits = 16;
 constexpr int64_t kMostPieces = 16;
 
+// Rows that the matrix unit multiplies in one go.
+constexpr int64_t kUnitStep = 2 * simd::kUnitRows;
+
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 constexpr int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
 constexpr int64_t RoundUp(int64_t n, int64_t to) { return DivideUp(n, to) * to; }
 
+// Whether the matrix unit may have the products of such a call, which packs keys and values.
+bool AllowsUnit(const AttentionSetup& setup) {
+  return setup.most_rows > kFewRows && setup.depth > 0 && setup.depth <= simd::kMostUnitDepth && simd::HasMatrixUnit();
+}
+
+// Parts of bfloat16 of queries, keys and values, if the matrix unit multiplies them; else 0.
+int UnitPartsOf(const AttentionSetup& setup, const AttentionOperands& in) {
+  if (!AllowsUnit(setup)) return 0;
+  const DType type = in.query.dtype;
+  const bool is_short = type == DType::kBFloat16 || type == DType::kFloat16;
+  const bool has_factors = in.query_factor.data != nullptr || in.score_factor.data != nullptr ||
+                           in.key_factors.scale.data != nullptr || in.value_factors.scale.data != nullptr;
+  const auto has_type = [&](const TensorRef& ref) { return ref.dtype == type; };
+  if (!is_short || has_factors || !std::all_of(in.keys.begin(), in.keys.end(), has_type) ||
+      !std::all_of(in.values.begin(), in.values.end(), has_type)) {
+    return 0;
+  }
+  if (setup.rope_depth != 0 && !(has_type(in.query_rope) && has_type(in.key_rope))) return 0;
+  return type == DType::kBFloat16 ? 1 : 2;
+}
+
+// What the matrix unit reads, in elements of bfloat16: parts of rows of queries and of weights, panels of keys and
+// values.
+struct UnitLayout {
+  int64_t query_stride, weight_stride, query, weights, keys, values, query_tiles, value_panels;
+
+  UnitLayout(const AttentionSetup& setup, int64_t rows) {
+    constexpr int64_t kParts = 2;
+    // A line more than needed, so that rows lie in different sets of a cache.
+    query_stride = RoundUp(setup.depth, simd::kUnitDepth) + simd::kUnitDepth;
+    weight_stride = kKeys + simd::kUnitDepth;
+    query = kParts * rows * query_stride;
+    weights = kParts * kUnitStep * weight_stride;
+    keys = kParts * kKeys * simd::EvenDepth(setup.depth);
+    values = kParts * kKeys * RoundUp(setup.value_depth, 32);
+    query_tiles = DivideUp(rows, simd::kUnitRows);
+    value_panels = DivideUp(setup.value_depth, simd::kPairPanelWidth);
+  }
+  int64_t Floats() const {
+    return RoundUp((query + weights + keys + values) / 2 + DivideUp(query_tiles + value_panels, 4), 16);
+  }
+};
+
 // Scratch memory, in floats.
 struct Layout {
-  int64_t rows, query, scores, out, keys, values, staged, statistics;
+  int64_t rows, query, scores, out, keys, values, staged, statistics, unit;
 
   explicit Layout(const AttentionSetup& setup) {
     const bool is_few = setup.most_rows <= kFewRows;
@@ -47,15 +95,21 @@ struct Layout {
     values = is_few ? 0 : kKeys * RoundUp(setup.value_depth, 32);
     staged = kKeys * RoundUp(std::max(setup.depth, setup.value_depth), 16);
     statistics = RoundUp(3 * rows, 16);
+    unit = AllowsUnit(setup) ? UnitLayout(setup, rows).Floats() + 16 : 0;
   }
-  int64_t Floats() const { return query + scores + out + keys + values + staged + statistics + 2 * kKeys; }
+  int64_t Floats() const { return query + scores + out + keys + values + staged + statistics + 2 * kKeys + unit; }
 };
 
 // Rows that a unit has: (query, head) pairs of one key head, the heads of a query side by side.
 class Unit {
  public:
   Unit(const AttentionSetup& setup, const AttentionOperands& operands, void* scratch)
-      : setup_(setup), in_(operands), layout_(setup), group_(setup.heads / setup.kv_heads) {
+      : setup_(setup),
+        in_(operands),
+        layout_(setup),
+        group_(setup.heads / setup.kv_heads),
+        unit_parts_(UnitPartsOf(setup, operands)),
+        unit_layout_(setup, layout_.rows) {
     query_ = static_cast<float*>(scratch);
     scores_ = query_ + layout_.query;
     out_ = scores_ + layout_.scores;
@@ -67,6 +121,15 @@ class Unit {
     ends_ = reinterpret_cast<int32_t*>(sum_ + layout_.rows);
     row_ = maximum_ + layout_.statistics;
     mask_row_ = reinterpret_cast<uint8_t*>(row_ + kKeys);
+    if (unit_parts_ > 0) {
+      const auto behind = reinterpret_cast<uintptr_t>(row_ + 2 * kKeys);
+      unit_query_ = reinterpret_cast<BFloat16*>(row_ + 2 * kKeys) + (-behind & 63) / sizeof(BFloat16);
+      unit_weights_ = unit_query_ + unit_layout_.query;
+      unit_keys_ = unit_weights_ + unit_layout_.weights;
+      unit_values_ = unit_keys_ + unit_layout_.keys;
+      query_least_ = reinterpret_cast<uint8_t*>(unit_values_ + unit_layout_.values);
+      value_least_ = query_least_ + unit_layout_.query_tiles;
+    }
     out_stride_ = RoundUp(setup.value_depth, 32);
     from_query_ = FindCast(in_.query.dtype, DType::kFloat);
     result_factor_ = NumberOf(in_.weight_factor) * NumberOf(in_.value_factor);
@@ -91,7 +154,11 @@ class Unit {
     std::fill_n(maximum_, rows_, -kInfinity);
     std::fill_n(sum_, rows_, 0.0f);
     std::fill_n(out_, rows_ * out_stride_, 0.0f);
-    if (begin < end) LoadQueries();
+    if (begin < end) {
+      LoadQueries(unit_parts_ > 0 ? 1 : setup_.scale);
+      if (unit_parts_ > 0) SplitQueries();
+    }
+    const simd::MatrixUnitScope scope(unit_parts_ > 0);
     for (int64_t key = begin; key < end;) {
       int64_t count = std::min(kKeys - key % kKeys, end - key);
       if (setup_.page_tokens != 0) count = std::min(count, setup_.page_tokens - key % setup_.page_tokens);
@@ -154,7 +221,7 @@ class Unit {
   int64_t QueryOf(int64_t r) const { return (first_row_ + r) / group_; }
   int64_t HeadOf(int64_t r) const { return kv_head_ * group_ + (first_row_ + r) % group_; }
 
-  void LoadQueries() {
+  void LoadQueries(float scale) {
     const TensorRef& query = in_.query;
     const int64_t item = ItemSize(query.dtype);
     for (int64_t r = 0; r < rows_; ++r) {
@@ -172,7 +239,7 @@ class Unit {
           At(rope, sequence_->query_batch, HeadOf(r), sequence_->query_begin + QueryOf(r)),
           rope.strides[3] * ItemSize(rope.dtype), reinterpret_cast<char*>(to + own), sizeof(float), setup_.rope_depth);
     }
-    if (setup_.scale != 1) simd::ScaleRow(query_, setup_.scale, rows_ * setup_.depth);
+    if (scale != 1) simd::ScaleRow(query_, scale, rows_ * setup_.depth);
   }
 
   static char* At(const TensorRef& ref, int64_t i, int64_t j, int64_t k) {
@@ -313,6 +380,9 @@ class Unit {
           [&](const auto* rows, int64_t s, int64_t j, int64_t n) {
             simd::DotKeys(query_, setup_.depth, rows_, rows, s, n, setup_.depth, scores_ + j, kKeys);
           });
+    } else if (unit_parts_ > 0) {
+      const float* rows = KeyRows(keys, key, count, stride);
+      ScoreByUnit(rows, stride, count);
     } else {
       const float* rows = KeyRows(keys, key, count, stride);
       simd::PackKeys(rows, stride, count, setup_.depth, keys_);
@@ -329,10 +399,83 @@ class Unit {
           });
     } else {
       const float* rows = ValueRows(values, key, count, stride);
+      if (unit_parts_ > 0 && AddByUnit(rows, stride, count)) return;
       simd::PackValues(rows, stride, count, setup_.value_depth, values_);
       simd::MultiplyPanels(scores_, kKeys, rows_, values_, count, setup_.value_depth, out_, out_stride_, true,
                            {.depth = ends_});
     }
+  }
+
+  // ---- By the matrix unit: parts of bfloat16 ----
+
+  void SplitQueries() {
+    const int64_t stride = unit_layout_.query_stride;
+    for (int64_t r = 0; r < rows_; ++r) {
+      BFloat16* const to = unit_query_ + r * stride;
+      const uint8_t least =
+          simd::SplitParts(query_ + r * setup_.depth, setup_.depth, unit_parts_, to, layout_.rows * stride);
+      for (int p = 0; setup_.depth % 2 != 0 && p < unit_parts_; ++p) {
+        to[p * layout_.rows * stride + setup_.depth] = BFloat16();
+      }
+      uint8_t& of_tile = query_least_[r / simd::kUnitRows];
+      of_tile = r % simd::kUnitRows == 0 ? least : std::min(of_tile, least);
+    }
+  }
+
+  // The greatest end of rows [r, r + n).
+  int32_t GreatestEnd(int64_t r, int64_t n) const { return *std::max_element(ends_ + r, ends_ + r + n); }
+
+  void ScoreByUnit(const float* keys, int64_t key_stride, int64_t count) {
+    constexpr int64_t kWidth = simd::kPairPanelWidth;
+    const int64_t depth = setup_.depth;
+    const int64_t panel = unit_parts_ * simd::EvenDepth(depth) * kWidth;
+    uint8_t least[kKeys / kWidth];
+    for (int64_t p = 0; p * kWidth < count; ++p) {
+      const int64_t lanes = std::min(kWidth, count - p * kWidth);
+      simd::PanelOfColumns(keys + p * kWidth * key_stride, key_stride, lanes, depth, keys_);
+      least[p] = simd::PartsOfPanel(keys_, depth, unit_parts_, unit_keys_ + p * panel);
+    }
+    const int64_t stride = unit_layout_.query_stride;
+    for (int64_t r = 0; r < rows_; r += kUnitStep) {
+      const int64_t rows = std::min(kUnitStep, rows_ - r);
+      const int64_t cols = RoundUp(GreatestEnd(r, rows), kWidth);
+      if (cols == 0) continue;
+      const simd::UnitLeft left = {unit_query_ + r * stride, stride, layout_.rows * stride, unit_parts_,
+                                   query_least_ + r / simd::kUnitRows};
+      float* const scores = scores_ + r * kKeys;
+      simd::MultiplyUnitBlock(left, {unit_keys_, unit_parts_, least}, scores, kKeys, rows, cols, depth, false);
+      for (int64_t i = 0; setup_.scale != 1 && i < rows; ++i) simd::ScaleRow(scores + i * kKeys, setup_.scale, cols);
+    }
+  }
+
+  // Adds values, each times its weight. \return false: some of them are not finite, and would go into rows that do not
+  // see them
+  bool AddByUnit(const float* values, int64_t value_stride, int64_t count) {
+    constexpr int64_t kWidth = simd::kPairPanelWidth;
+    const int64_t panel = unit_parts_ * simd::EvenDepth(count) * kWidth;
+    const int64_t panels = out_stride_ / kWidth;
+    simd::PanelsOfRows(values, value_stride, setup_.value_depth, count, values_);
+    for (int64_t p = 0; p < panels; ++p) {
+      uint8_t& least = value_least_[p];
+      least = simd::PartsOfPanel(values_ + p * count * kWidth, count, unit_parts_, unit_values_ + p * panel);
+      if (least == 0) return false;
+    }
+    // Weights are 1 at most, and those that would make a product subnormal count as 0.
+    static constexpr uint8_t kWeightLeast[kUnitStep / simd::kUnitRows] = {255, 255};
+    const int64_t stride = unit_layout_.weight_stride;
+    for (int64_t r = 0; r < rows_; r += kUnitStep) {
+      const int64_t rows = std::min(kUnitStep, rows_ - r);
+      if (GreatestEnd(r, rows) == 0) continue;
+      for (int64_t i = 0; i < rows; ++i) {
+        BFloat16* const to = unit_weights_ + i * stride;
+        simd::SplitRounded(scores_ + (r + i) * kKeys, count, to, kUnitStep * stride);
+        if (count % 2 != 0) to[count] = to[kUnitStep * stride + count] = BFloat16();
+      }
+      simd::MultiplyUnitBlock({unit_weights_, stride, kUnitStep * stride, 2, kWeightLeast},
+                              {unit_values_, unit_parts_, value_least_}, out_ + r * out_stride_, out_stride_, rows,
+                              out_stride_, count, true);
+    }
+    return true;
   }
 
   // Sets ends_ for keys [key, key + count): behind them a row sees none. Returns the greatest.
@@ -480,6 +623,10 @@ class Unit {
   int32_t* ends_;  // of what each row sees of the keys of a step
   uint8_t* mask_row_;
   CastFn from_query_;
+  const int unit_parts_;  // 0: the matrix unit is not used
+  const UnitLayout unit_layout_;
+  BFloat16 *unit_query_ = nullptr, *unit_weights_ = nullptr, *unit_keys_ = nullptr, *unit_values_ = nullptr;
+  uint8_t *query_least_ = nullptr, *value_least_ = nullptr;  // of tiles of rows, of panels
 };
 
 // The gradients of one key head: all its queries, block by block, against all its keys.
@@ -551,7 +698,7 @@ class BackwardUnit : public Unit {
 
   void RunBlock() {
     const int64_t width = setup_.value_depth;
-    LoadQueries();
+    LoadQueries(setup_.scale);
     for (int64_t r = 0; r < rows_; ++r) {
       const int64_t token = sequence_->query_begin + QueryOf(r);
       const auto load = [&](const TensorRef& ref, float* to) {

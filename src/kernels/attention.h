@@ -8,6 +8,8 @@
 //           m[i] = max over j of s[i, j], l[i] = sum over j of exp(s[i, j] - m[i]) (+ exp(sink - m[i])).
 // Accumulation  float32 for every type; a query is multiplied by scale first. Keys are taken in blocks of 128, from the
 //           first on; the running sums are rescaled when the maximum grows. `out` is rounded once.
+//           Types of 16 bits, more than 8 rows, with a matrix unit (simd/matrix_unit.h): sums are multiplied by scale
+//           instead, weights are rounded to 16 digits, and a product of a weight and a value below 2^-126 counts as 0.
 // Quantised  int8 keys and values count (x + offset) * scale, queries x * query_factor; the parts that come apart do
 // not.
 //           Scores are multiplied by score_factor, results by weight_factor * value_factor; with out_scale they become

@@ -9,6 +9,9 @@
 #include <random>
 #include <vector>
 
+#include "kernels/cast.h"
+#include "kernels/simd/matrix_unit.h"
+
 namespace reprise::kernels {
 namespace {
 
@@ -181,6 +184,151 @@ TEST_F(AttentionRanges, Gradients) {
   EXPECT_EQ(std::memcmp(whole.data(), parts.data(), whole.size() * sizeof(float)), 0);
   EXPECT_EQ(std::count(whole.begin(), whole.end(), 7.0f), 0);
 }
+
+// Types of 16 bits, whose products the matrix unit makes where there is one: as near to the sums as float32 ones, the
+// same bits however they are cut.
+class ShortTypes : public testing::TestWithParam<DType> {
+ protected:
+  struct Tensor {
+    std::vector<float> numbers;  // as the type holds them
+    std::vector<uint16_t> memory;
+    TensorRef ref;
+  };
+  Tensor Make(int64_t heads, int64_t tokens, int64_t depth, float spread = 1) {
+    Tensor t;
+    t.numbers.resize(static_cast<size_t>(heads * tokens * depth));
+    for (float& number : t.numbers) number = spread * std::normal_distribution<float>()(random_);
+    t.memory.resize(t.numbers.size());
+    t.ref = MakeContiguous(t.memory.data(), GetParam(), {1, heads, tokens, depth});
+    Write(t);
+    return t;
+  }
+  // Numbers into the memory, and back, rounded.
+  static void Write(Tensor& t) {
+    auto* const numbers = reinterpret_cast<char*>(t.numbers.data());
+    auto* const memory = reinterpret_cast<char*>(t.memory.data());
+    const auto count = static_cast<int64_t>(t.numbers.size());
+    FindCast(DType::kFloat, t.ref.dtype)(numbers, 4, memory, 2, count);
+    FindCast(t.ref.dtype, DType::kFloat)(memory, 2, numbers, 4, count);
+  }
+
+  std::vector<float> Run(AttentionSetup setup, const Tensor& query, const Tensor& key, const Tensor& value,
+                         int64_t step, bool with_unit = true) {
+    simd::SetMatrixUnitUse(with_unit ? simd::MatrixUnitUse::kShortTypes : simd::MatrixUnitUse::kNone);
+    const int64_t queries = query.ref.sizes[2];
+    std::vector<float> out(static_cast<size_t>(setup.heads * queries * setup.value_depth), 7.0F);
+    AttentionOperands operands;
+    operands.query = query.ref;
+    operands.keys = {&key.ref, 1};
+    operands.values = {&value.ref, 1};
+    operands.out = MakeContiguous(out.data(), DType::kFloat, {1, setup.heads, queries, setup.value_depth});
+    PrepareAttention(setup, key.ref.sizes[2]);
+    std::vector<float> scratch(static_cast<size_t>(AttentionScratchBytes(setup)) / sizeof(float), NAN);
+    for (int64_t u = 0; u < setup.units; u += step) {
+      Attend(setup, operands, {u, std::min(setup.units, u + step)}, nullptr, scratch.data());
+    }
+    simd::SetMatrixUnitUse(simd::MatrixUnitUse::kShortTypes);
+    return out;
+  }
+
+  static AttentionSetup SetupOf(int64_t queries, int64_t keys, int64_t depth, int64_t value_depth, bool is_causal) {
+    AttentionSetup setup;
+    setup.heads = 4;
+    setup.kv_heads = 2;
+    setup.depth = depth;
+    setup.value_depth = value_depth;
+    setup.scale = 1 / std::sqrt(static_cast<float>(depth));
+    setup.sequences.resize(1);
+    setup.sequences[0].queries = queries;
+    setup.sequences[0].keys = keys;
+    if (is_causal) setup.sequences[0].high = keys - queries;
+    return setup;
+  }
+
+  std::mt19937 random_{2};
+};
+
+TEST_P(ShortTypes, AreAsNearAsFloat32) {
+  struct Sizes {
+    int64_t queries, keys, depth, value_depth;
+  };
+  for (const auto& [queries, keys, depth, value_depth] :
+       {Sizes{150, 170, 64, 64}, {40, 300, 80, 33}, {33, 129, 17, 16}, {200, 200, 128, 128}, {9, 65, 256, 7}}) {
+    for (bool is_causal : {false, true}) {
+      const Tensor query = Make(4, queries, depth), key = Make(2, keys, depth), value = Make(2, keys, value_depth);
+      const AttentionSetup setup = SetupOf(queries, keys, depth, value_depth, is_causal);
+      const std::vector<float> out = Run(setup, query, key, value, 1000);
+      EXPECT_EQ(Run(setup, query, key, value, 1), out) << "cut otherwise";
+      const std::vector<float> without = Run(setup, query, key, value, 1000, false);
+      for (int64_t h = 0; h < 4; ++h) {
+        for (int64_t i = 0; i < queries; ++i) {
+          const auto row = [](const Tensor& t, int64_t head, int64_t token) {
+            return t.numbers.data() + (head * t.ref.sizes[2] + token) * t.ref.sizes[3];
+          };
+          const int64_t end = is_causal ? i + keys - queries + 1 : keys;
+          std::vector<double> scores(static_cast<size_t>(end));
+          for (int64_t j = 0; j < end; ++j) {
+            double& score = scores[static_cast<size_t>(j)];
+            for (int64_t k = 0; k < depth; ++k) {
+              score += static_cast<double>(row(query, h, i)[k]) * row(key, h / 2, j)[k];
+            }
+            score *= setup.scale;
+          }
+          const double most = *std::max_element(scores.begin(), scores.end());
+          double total = 0;
+          for (double& score : scores) total += score = std::exp(score - most);
+          for (int64_t k = 0; k < value_depth; ++k) {
+            double sum = 0, size = 0;
+            for (int64_t j = 0; j < end; ++j) {
+              const double weighed = scores[static_cast<size_t>(j)] / total * row(value, h / 2, j)[k];
+              sum += weighed;
+              size += std::abs(weighed);
+            }
+            const auto at = static_cast<size_t>((h * queries + i) * value_depth + k);
+            ASSERT_NEAR(out[at], sum, 2e-5 * size)
+                << queries << " x " << keys << " x " << depth << ": " << h << ", " << i;
+            ASSERT_NEAR(without[at], sum, 2e-5 * size);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ShortTypes, WhatAQueryDoesNotSeeMayBeAnything) {
+  const Tensor query = Make(4, 70, 64), key = Make(2, 70, 64);
+  Tensor value = Make(2, 70, 64);
+  const AttentionSetup setup = SetupOf(70, 70, 64, 64, true);
+  const std::vector<float> expected = Run(setup, query, key, value, 1000);
+  for (int64_t h = 0; h < 2; ++h) {
+    for (int64_t k = 0; k < 64; ++k) value.numbers[static_cast<size_t>((h * 70 + 69) * 64 + k)] = INFINITY;
+  }
+  Write(value);
+  const std::vector<float> out = Run(setup, query, key, value, 1000);
+  for (int64_t h = 0; h < 4; ++h) {
+    // Tiles of six rows are multiplied together in float32.
+    for (int64_t i = 0; i < 64; ++i) {
+      for (int64_t k = 0; k < 64; ++k) {
+        const auto at = static_cast<size_t>((h * 70 + i) * 64 + k);
+        ASSERT_NEAR(out[at], expected[at], 1e-5) << h << ", " << i;
+      }
+    }
+    ASSERT_EQ(out[static_cast<size_t>((h * 70 + 69) * 64)], INFINITY);
+  }
+}
+
+TEST_P(ShortTypes, LargeAndSmallScores) {
+  const Tensor query = Make(4, 40, 64, 30), key = Make(2, 90, 64, 30), value = Make(2, 90, 64, 1e-3F);
+  const AttentionSetup setup = SetupOf(40, 90, 64, 64, false);
+  const std::vector<float> out = Run(setup, query, key, value, 1000);
+  const std::vector<float> without = Run(setup, query, key, value, 1000, false);
+  for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], without[i], 1e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, ShortTypes, testing::Values(DType::kBFloat16, DType::kFloat16),
+                         [](const auto& instance) {
+                           return instance.param == DType::kBFloat16 ? "BFloat16" : "Float16";
+                         });
 
 }  // namespace
 }  // namespace reprise::kernels

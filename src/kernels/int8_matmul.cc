@@ -7,7 +7,9 @@
 #include "kernels/batch.h"
 #include "kernels/cast.h"
 #include "kernels/simd/int8_dot.h"
+#include "kernels/simd/int8_unit.h"
 #include "kernels/simd/low_bits.h"
+#include "kernels/simd/matrix_unit.h"
 
 namespace reprise::kernels {
 namespace {
@@ -38,6 +40,9 @@ int64_t GroupRows(int64_t m, int64_t depth) {
   return std::max<int64_t>(1, (m + groups - 1) / groups);
 }
 
+// Whether the matrix unit multiplies groups of so many rows: it wants columns as tiles, which few rows do not repay.
+bool UsesUnit(int64_t group_rows) { return group_rows > kFewRows && simd::HasMatrixUnit(); }
+
 class Int8Product {
  public:
   Int8Product(const TensorRef& a, const TensorRef& b, const TensorRef& out, void* scratch,
@@ -52,18 +57,23 @@ class Int8Product {
         k_(a.sizes[a.rank - 1]),
         group_rows_(GroupRows(m_, k_)),
         sum_cols_(SumCols(group_rows_)),
-        left_stride_(simd::Int8RowBytes(k_)) {
+        uses_unit_(UsesUnit(group_rows_)),
+        left_stride_(LeftStride(k_, uses_unit_)) {
+    const int64_t rows = RoomForRows(group_rows_, uses_unit_);
     left_ = static_cast<char*>(scratch);
-    sums_ = reinterpret_cast<int32_t*>(left_ + group_rows_ * left_stride_);
-    turned_ = reinterpret_cast<int8_t*>(sums_ + group_rows_ * sum_cols_);
+    sums_ = reinterpret_cast<int32_t*>(left_ + rows * left_stride_);
+    tiles_ = reinterpret_cast<int8_t*>(sums_ + rows * sum_cols_);
+    turned_ = tiles_ + (uses_unit_ ? kCols * kShortDepth : 0);
     line_ = turned_ + kCols * kTurnedStride;
     reads_columns_ = b.strides[b.rank - 2] == 1 || k_ == 1;
   }
 
   static int64_t ScratchBytes(int64_t m, int64_t k) {
     const int64_t rows = GroupRows(m, k);
-    return rows * (simd::Int8RowBytes(k) + SumCols(rows) * static_cast<int64_t>(sizeof(int32_t))) +
-           kCols * kTurnedStride + RoundUp(k, 64);
+    const bool uses_unit = UsesUnit(rows);
+    return RoomForRows(rows, uses_unit) *
+               (LeftStride(k, uses_unit) + SumCols(rows) * static_cast<int64_t>(sizeof(int32_t))) +
+           (uses_unit ? kCols * kShortDepth : 0) + kCols * kTurnedStride + RoundUp(k, 64);
   }
 
   void Run(Range range) {
@@ -89,6 +99,14 @@ class Int8Product {
   }
 
  private:
+  // Tiles of the matrix unit are read and written whole.
+  static int64_t RoomForRows(int64_t rows, bool uses_unit) {
+    return uses_unit ? RoundUp(rows, simd::kInt8TileRows) : rows;
+  }
+  static int64_t LeftStride(int64_t depth, bool uses_unit) {
+    return uses_unit ? RoundUp(depth, simd::kInt8TileDepth) : simd::Int8RowBytes(depth);
+  }
+
   void PrepareLeft(const char* a, int64_t m0, int64_t rows) {
     const int64_t depth_stride = a_.strides[a_.rank - 1];
     for (int64_t i = 0; i < rows; ++i) {
@@ -97,7 +115,13 @@ class Int8Product {
         for (int64_t k = 0; k < k_; ++k) line_[k] = row[k * depth_stride];
         row = line_;
       }
-      simd::PrepareInt8Row(row, k_, left_ + i * left_stride_);
+      char* const to = left_ + i * left_stride_;
+      if (uses_unit_) {
+        std::memcpy(to, row, static_cast<size_t>(k_));
+        std::memset(to + k_, 0, static_cast<size_t>(left_stride_ - k_));
+      } else {
+        simd::PrepareInt8Row(row, k_, to);
+      }
     }
   }
 
@@ -114,6 +138,12 @@ class Int8Product {
         Turn(right, depth_stride, col_stride, depth, cols);
         right = turned_;
         right_stride = kTurnedStride;
+      }
+      if (uses_unit_) {
+        simd::PackInt8Tiles(right, right_stride, cols, depth, tiles_);
+        simd::MultiplyInt8Tiles({reinterpret_cast<const int8_t*>(left_) + k0, left_stride_, tiles_, sums, sum_cols_,
+                                 rows, cols, depth, k0 != 0});
+        continue;
       }
       // k0 is a multiple of 64 numbers, whose bytes a prepared row tells.
       simd::MultiplyInt8({left_ + simd::Int8RowBytes(k0), left_stride_, right, right_stride, sums, sum_cols_, rows,
@@ -219,10 +249,13 @@ class Int8Product {
   const TensorRef& out_;
   const DequantizeOperands* factors_;
   const MatMulEpilogue* epilogue_;
-  const int64_t m_, n_, k_, group_rows_, sum_cols_, left_stride_;
+  const int64_t m_, n_, k_, group_rows_, sum_cols_;
+  const bool uses_unit_;
+  const int64_t left_stride_;
   bool reads_columns_ = false;
   char* left_;
   int32_t* sums_;
+  int8_t* tiles_;
   int8_t* turned_;
   int8_t* line_;
 };

@@ -11,6 +11,7 @@
 #include "kernels/matmul_pack.h"
 #include "kernels/matmul_problem.h"
 #include "kernels/simd/matmul_tile.h"
+#include "kernels/simd/matrix_unit.h"
 #include "kernels/simd/panels.h"
 
 namespace reprise::kernels {
@@ -90,6 +91,8 @@ class Product {
     right_ = left_ + layout_.left;
     c_ = reinterpret_cast<T*>(right_ + layout_.right);
     line_ = c_ + layout_.c;
+    numbers_ = line_ + layout_.line;
+    panels_ = numbers_ + layout_.numbers;
     pack_cols_ = b_.strides[b_.rank - 2] == 1 && prepared == nullptr ? kUnitCols
                  : IsReadInPlace()                                   ? kBlockCols
                                                                      : kPackCols;
@@ -122,7 +125,7 @@ class Product {
       const int64_t units = std::min({range.end - unit, problem_.col_units - first, problem_.most_units});
       if (prepared_ != nullptr) {
         entry_ = EntryIndexOf(b_, 2, out_, 2, batch);
-        prepared_before_ = entry_ * PanelsBefore(layout_.PanelDepth(problem_.k), 0, 0);
+        prepared_before_ = entry_ * PanelsBefore(layout_.TileDepth(problem_.k), 0, 0);
       }
       const int64_t n0 = first * problem_.unit_cols;
       const int64_t cols = std::min(units * problem_.unit_cols, problem_.n - n0);
@@ -203,9 +206,14 @@ class Product {
     const int64_t width = layout_.width;
     Block block = RightBlock(b, k0, n0);
     if constexpr (kIsPairs) {
-      PackPairPanels(block, cols, depth, right_);
-      FindLeast(right_, cols, depth, own_least_);
       least_ = own_least_;
+      if (problem_.parts > 1) {
+        block.cast = FindCast(b_.dtype, DType::kFloat);
+        PackPartPanels(block, cols, depth, problem_.parts, panels_, line_, right_, own_least_);
+      } else {
+        PackPairPanels(block, cols, depth, right_);
+        FindLeast(right_, cols, depth, own_least_);
+      }
     } else {
       if (IsReadInPlace()) {
         const int64_t whole = cols / width * width;
@@ -253,14 +261,14 @@ class Product {
 
   // Elements in front of a panel of a prepared matrix.
   int64_t PanelsBefore(int64_t k0, int64_t depth, int64_t n0) const {
-    return k0 * RoundUp(problem_.n, layout_.width) + n0 * layout_.PanelDepth(depth);
+    return k0 * problem_.parts * RoundUp(problem_.n, layout_.width) + n0 * layout_.PanelDepth(depth);
   }
 
   // The bytes of prepared panels of pairs from there on: they lie behind all matrices.
   const uint8_t* PreparedLeast(int64_t k0, int64_t n0) const {
     const int64_t panels = DivideUp(problem_.n, layout_.width);
-    const int64_t matrix = PanelsBefore(layout_.PanelDepth(problem_.k), 0, 0);
-    const auto* const bytes = static_cast<const uint8_t*>(prepared_) + EntryCount(b_, 2) * matrix * ItemSize(b_.dtype);
+    const int64_t matrix = PanelsBefore(layout_.TileDepth(problem_.k), 0, 0) * static_cast<int64_t>(sizeof(BFloat16));
+    const auto* const bytes = static_cast<const uint8_t*>(prepared_) + EntryCount(b_, 2) * matrix;
     return bytes + (entry_ * DivideUp(problem_.k, kBlockDepth) + k0 / kBlockDepth) * panels + n0 / layout_.width;
   }
 
@@ -271,7 +279,7 @@ class Product {
     next_.is_behind_panels = prepared_ != nullptr && !problem_.uses_pairs && problem_.m > simd::kTileRows;
     if (depth <= 0) return;
     if (prepared_ != nullptr) {
-      const int64_t item = ItemSize(b_.dtype);
+      const int64_t item = kIsPairs ? static_cast<int64_t>(sizeof(Item)) : ItemSize(b_.dtype);
       const int64_t width = next_.is_behind_panels ? layout_.width : RoundUp(cols, layout_.width);
       next_.data = static_cast<const char*>(prepared_) + (prepared_before_ + PanelsBefore(k0, depth, n0)) * item;
       next_.rows = 1;
@@ -290,14 +298,25 @@ class Product {
   template <class B>
   void Multiply(LeftRows<Item> left, const RightPanels<B>& right, T* c, int64_t c_stride, int64_t rows, int64_t cols,
                 int64_t depth, bool accumulates) {
-    for (int64_t i = 0; i < rows; i += kBlockRows) {
+    const int64_t block_rows = problem_.uses_unit ? simd::kMostUnitRows : kBlockRows;
+    for (int64_t i = 0; i < rows; i += block_rows) {
       const LeftRows<Item> block = {left.data + i * left.row_stride, left.row_stride};
-      const int64_t count = std::min(kBlockRows, rows - i);
+      const int64_t count = std::min(block_rows, rows - i);
+      T* const to = c + i * c_stride;
       if constexpr (kIsPairs) {
-        simd::MultiplyPairBlock(block, left_least_, {right.data, least_}, c + i * c_stride, c_stride, count, cols,
-                                layout_.PanelDepth(depth), accumulates, &next_);
+        if (problem_.uses_unit) {
+          simd::UnitLeft parts = {block.data, block.row_stride, PartStride(), problem_.parts,
+                                  left_leasts_ + i / simd::kUnitRows};
+          if (problem_.parts == 3)
+            parts.numbers = {left_numbers_.data + i * left_numbers_.row_stride, left_numbers_.row_stride};
+          simd::MultiplyUnitBlock(parts, {right.data, problem_.parts, least_}, to, c_stride, count, cols, depth,
+                                  accumulates, &next_);
+        } else {
+          simd::MultiplyPairBlock(block, left_leasts_[0], {right.data, least_}, to, c_stride, count, cols,
+                                  layout_.TileDepth(depth), accumulates, &next_);
+        }
       } else {
-        MultiplyBlock(block, right, c + i * c_stride, c_stride, count, cols, depth, accumulates, &next_);
+        MultiplyBlock(block, right, to, c_stride, count, cols, depth, accumulates, &next_);
       }
       next_ = {};
     }
@@ -391,7 +410,7 @@ class Product {
 
   // Whether the right operand can be read without packing. Few rows read it once or twice.
   bool IsReadInPlace() const {
-    if (b_.strides[b_.rank - 1] != 1) return false;
+    if (kIsPairs || b_.strides[b_.rank - 1] != 1) return false;
     if (problem_.reads_rows_in_place) return true;
     const int64_t bytes = problem_.k * b_.strides[b_.rank - 2] * static_cast<int64_t>(sizeof(T));
     return b_.dtype == DTypeOf<T>() && bytes <= kInPlaceBytes;
@@ -403,6 +422,10 @@ class Product {
     const int64_t row_stride = a_.strides[a_.rank - 2];
     const int64_t depth_stride = a_.strides[a_.rank - 1];
     const char* const begin = a + (m0 * row_stride + k0 * depth_stride) * item;
+    if constexpr (kIsPairs) {
+      if (problem_.parts > 1)
+        return SplitLeft({begin, row_stride * item, depth_stride * item, a_.dtype, nullptr}, rows, depth);
+    }
     LeftRows<Item> left = {reinterpret_cast<const Item*>(begin), row_stride};
     if (!layout_.is_left_in_place) {
       left = {left_, layout_.left_stride};
@@ -413,9 +436,40 @@ class Product {
       if (depth % 2 != 0) {
         for (int64_t i = 0; i < rows; ++i) left_[i * layout_.left_stride + depth] = Item();
       }
-      left_least_ = simd::LeastExponent(left, rows, depth);
+      const int64_t step = problem_.uses_unit ? simd::kUnitRows : rows;
+      for (int64_t i = 0; i < rows; i += step) {
+        const LeftRows<Item> some = {left.data + i * left.row_stride, left.row_stride};
+        left_leasts_[i / step] = simd::LeastExponent(some, std::min(step, rows - i), depth);
+      }
     }
     return left;
+  }
+
+  // Elements between the parts of the left operand.
+  int64_t PartStride() const { return problem_.group_rows * layout_.left_stride; }
+
+  // The left operand as parts.
+  LeftRows<BFloat16> SplitLeft(Block block, int64_t rows, int64_t depth) {
+    left_numbers_ = {reinterpret_cast<const float*>(block.data),
+                     block.lane_stride / static_cast<int64_t>(sizeof(float))};
+    const bool is_in_place = layout_.numbers == 0;
+    if (!is_in_place) {
+      left_numbers_ = {numbers_, kLeftStride};
+      block.cast = FindCast(a_.dtype, DType::kFloat);
+      PackRows(block, rows, depth, numbers_, kLeftStride, line_);
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      Item* const to = left_ + i * layout_.left_stride;
+      const uint8_t least = is_in_place && a_.dtype == DType::kFloat16
+                                ? simd::SplitParts(reinterpret_cast<const Half*>(block.data + i * block.lane_stride),
+                                                   depth, problem_.parts, to, PartStride())
+                                : simd::SplitParts(left_numbers_.data + i * left_numbers_.row_stride, depth,
+                                                   problem_.parts, to, PartStride());
+      for (int p = 0; depth % 2 != 0 && p < problem_.parts; ++p) to[p * PartStride() + depth] = Item();
+      uint8_t& of_tile = left_leasts_[i / simd::kUnitRows];
+      of_tile = i % simd::kUnitRows == 0 ? least : std::min(of_tile, least);
+    }
+    return {left_, layout_.left_stride};
   }
 
   Block RightBlock(const char* b, int64_t k0, int64_t n0) const {
@@ -448,7 +502,8 @@ class Product {
   const void* prepared_;         // the right operand as PrepareRight leaves it; null: where it lies
   int64_t entry_ = 0;            // of the right operand's batch
   int64_t prepared_before_ = 0;  // elements in front of its matrix
-  uint8_t left_least_ = 0;       // what pairs know about their operands
+  uint8_t left_leasts_[kUnitGroupRows / simd::kUnitRows] = {};  // what pairs know about their operands
+  LeftRows<float> left_numbers_{};                              // what the parts of the left operand are parts of
   const uint8_t* least_ = own_least_;
   uint8_t own_least_[kPackCols / simd::kPairPanelWidth] = {};
   bool writes_out_ = false;  // sums need no scratch memory
@@ -461,6 +516,8 @@ class Product {
   Item* right_;
   T* c_;
   T* line_;
+  T* numbers_;
+  T* panels_;
 };
 
 // Calls fn with the accumulation type. Integers accumulate unsigned: the low
@@ -521,42 +578,24 @@ void MatMul(const TensorRef& a, const TensorRef& b, DType compute, const TensorR
   });
 }
 
-int64_t PreparedRightBytes(const TensorRef& a, const TensorRef& b, DType compute) {
-  const auto is_float = [](DType dtype) {
-    return dtype == DType::kFloat || dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-  };
-  if (!is_float(compute) || !is_float(b.dtype)) return 0;
-  if (b.dtype == DType::kFloat16 && !simd::WidensHalf()) return 0;
-  const bool has_pairs = HasPairPanels(b.dtype);
-  if (has_pairs && a.dtype != b.dtype) return 0;
-  for (int d = 0; d < b.rank - 2; ++d) {
-    if (b.strides[d] == 0 && b.sizes[d] > 1) return 0;  // would be made again and again
-  }
-  const int64_t width = PanelWidthOf<float>();
-  const int64_t depth = b.sizes[b.rank - 2];
-  const int64_t cols = RoundUp(b.sizes[b.rank - 1], width);
-  if (!has_pairs) return EntryCount(b, 2) * depth * cols * ItemSize(b.dtype);
-  return EntryCount(b, 2) * (simd::EvenDepth(depth) * cols * ItemSize(b.dtype) +  // panels, and a byte of each
-                             DivideUp(depth, kBlockDepth) * cols / width);
-}
-
 namespace {
 
-// Calls fn(block, columns, depth, panels) for each block, whose panels follow those of the one before.
-template <class B, class Fn>
-B* PrepareBlocks(const TensorRef& b, B* to, bool has_pairs, Fn&& fn) {
+// Calls fn(block, columns, depth, panels) for each block, whose panels follow those of the one before. `parts`: of
+// pairs; 0: panels hold no pairs.
+template <class Item, class Fn>
+Item* PrepareBlocks(const TensorRef& b, Item* to, int parts, Fn&& fn) {
   const int64_t width = PanelWidthOf<float>();
   const int64_t depth = b.sizes[b.rank - 2];
   const int64_t cols = b.sizes[b.rank - 1];
   const int64_t depth_stride = b.strides[b.rank - 2] * ItemSize(b.dtype);
   const int64_t col_stride = b.strides[b.rank - 1] * ItemSize(b.dtype);
-  const CastFn cast = FindCast(b.dtype, b.dtype);
+  const CastFn cast = FindCast(b.dtype, parts > 1 ? DType::kFloat : b.dtype);
   const int64_t entries = EntryCount(b, 2);
   for (int64_t entry = 0; entry < entries; ++entry) {
     const char* const from = EntryOf(b, 2, b, 2, entry);
     for (int64_t k0 = 0; k0 < depth; k0 += kBlockDepth) {
       const int64_t part = std::min(kBlockDepth, depth - k0);
-      const int64_t panel_depth = has_pairs ? simd::EvenDepth(part) : part;
+      const int64_t panel_depth = parts > 0 ? parts * simd::EvenDepth(part) : part;
       for (int64_t j = 0; j < cols; j += kPackCols) {
         const Block block = {from + k0 * depth_stride + j * col_stride, col_stride, depth_stride, b.dtype, cast};
         fn(block, std::min(kPackCols, cols - j), part, to + j * panel_depth);
@@ -569,15 +608,23 @@ B* PrepareBlocks(const TensorRef& b, B* to, bool has_pairs, Fn&& fn) {
 
 // Types stay as they are.
 template <class B>
-void PrepareRightOf(const TensorRef& b, B* to) {
+void PreparePanels(const TensorRef& b, B* to) {
   std::vector<B> line(static_cast<size_t>(kLines * kBlockDepth));
-  PrepareBlocks(b, to, false, [&](const Block& block, int64_t cols, int64_t depth, B* panels) {
+  PrepareBlocks(b, to, 0, [&](const Block& block, int64_t cols, int64_t depth, B* panels) {
     PackPanels(block, cols, depth, PanelWidthOf<float>(), panels, line.data());
   });
 }
 
-void PreparePairsOf(const TensorRef& b, BFloat16* to) {
-  const auto visit = [&](auto&& fn) { return PrepareBlocks(b, to, true, fn); };
+void WritePanels(const TensorRef& b, void* prepared) {
+  switch (b.dtype) {
+    case DType::kFloat16: return PreparePanels(b, static_cast<Half*>(prepared));
+    case DType::kBFloat16: return PreparePanels(b, static_cast<BFloat16*>(prepared));
+    default: return PreparePanels(b, static_cast<float*>(prepared));
+  }
+}
+
+void WritePairs(const TensorRef& b, void* prepared) {
+  const auto visit = [&](auto&& fn) { return PrepareBlocks(b, static_cast<BFloat16*>(prepared), 1, fn); };
   auto* least = reinterpret_cast<uint8_t*>(visit([](const Block& block, int64_t cols, int64_t depth, BFloat16* panels) {
     PackPairPanels(block, cols, depth, panels);
   }));
@@ -587,16 +634,43 @@ void PreparePairsOf(const TensorRef& b, BFloat16* to) {
   });
 }
 
+void WriteParts(const TensorRef& b, void* prepared) {
+  const int parts = UnitPartsOf(b.dtype);
+  std::vector<float> line(static_cast<size_t>(kLines * kBlockDepth));
+  std::vector<float> numbers(static_cast<size_t>(kPackCols * kBlockDepth));
+  std::vector<uint8_t> leasts;
+  BFloat16* const end =
+      PrepareBlocks(b, static_cast<BFloat16*>(prepared), parts,
+                    [&](const Block& block, int64_t cols, int64_t depth, BFloat16* panels) {
+                      uint8_t least[kPackCols / simd::kPairPanelWidth] = {};
+                      PackPartPanels(block, cols, depth, parts, numbers.data(), line.data(), panels, least);
+                      leasts.insert(leasts.end(), least, least + DivideUp(cols, simd::kPairPanelWidth));
+                    });
+  std::copy(leasts.begin(), leasts.end(), reinterpret_cast<uint8_t*>(end));
+}
+
 }  // namespace
 
-void PrepareRight(const TensorRef& b, void* prepared) {
-  switch (b.dtype) {
-    case DType::kFloat16: return PrepareRightOf(b, static_cast<Half*>(prepared));
-    case DType::kBFloat16:
-      return HasPairPanels(b.dtype) ? PreparePairsOf(b, static_cast<BFloat16*>(prepared))
-                                    : PrepareRightOf(b, static_cast<BFloat16*>(prepared));
-    default: return PrepareRightOf(b, static_cast<float*>(prepared));
+PreparedRight FindPreparedRight(const TensorRef& a, const TensorRef& b, DType compute) {
+  const auto is_float = [](DType dtype) {
+    return dtype == DType::kFloat || dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  };
+  if (!is_float(compute) || !is_float(b.dtype)) return {};
+  if (b.dtype == DType::kFloat16 && !simd::WidensHalf()) return {};
+  for (int d = 0; d < b.rank - 2; ++d) {
+    if (b.strides[d] == 0 && b.sizes[d] > 1) return {};  // would be made again and again
   }
+  const int64_t width = PanelWidthOf<float>();
+  const int64_t depth = b.sizes[b.rank - 2];
+  const int64_t cols = RoundUp(b.sizes[b.rank - 1], width);
+  const int64_t entries = EntryCount(b, 2);
+  const bool has_pairs = HasPairPanels(b.dtype);
+  if (has_pairs && a.dtype != b.dtype) return {};
+  const int parts = has_pairs ? 1 : UsesParts(a, b.dtype, a.sizes[a.rank - 2], depth) ? UnitPartsOf(b.dtype) : 0;
+  if (parts == 0) return {entries * depth * cols * ItemSize(b.dtype), WritePanels};
+  const int64_t bytes = parts * simd::EvenDepth(depth) * cols * static_cast<int64_t>(sizeof(BFloat16)) +
+                        DivideUp(depth, kBlockDepth) * cols / width;  // panels, and a byte of each
+  return {entries * bytes, has_pairs ? WritePairs : WriteParts};
 }
 
 }  // namespace reprise::kernels

@@ -14,7 +14,10 @@
 //   10 rows times contiguous columns (as the transposed weight of a linear
 //   layer has them) are summed in as many chains as a vector has lanes. Of
 //   bfloat16 k ascends in pairs, the odd one first, where the processor
-//   multiplies them so (simd/bfloat16_tile.h). Order and fusing follow from
+//   multiplies them so (simd/bfloat16_tile.h). A matrix unit adds the sums of
+//   even and odd places of 32 (simd/matrix_unit.h); more than 32 rows of
+//   float16 and float32 go to it as parts of bfloat16, whose products of
+//   2^-24 and less are left out. Order and fusing follow from
 //   shapes, types and strides alone: not from the range.
 // Rounding  float32 and float64 fuse multiply and add where the processor can;
 //   the sum is rounded once to out's type. (Processors without fused
@@ -63,17 +66,20 @@ struct MatMulEpilogue {
 /// \param compute    see the table above
 /// \param scratch    MatMulScratchBytes bytes, aligned to 64; contents are lost
 /// \param epilogue   null: out is the sums
-/// \param prepared   null: b is read where it lies; else what PrepareRight made of b, whose memory is not read then.
+/// \param prepared   null: b is read where it lies; else what PreparedRight::write made of b, whose memory is not read
+/// then.
 ///                   `range` and `scratch` are those of prepared products
 void MatMul(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out, Range range, void* scratch,
             const MatMulEpilogue* epilogue = nullptr, const void* prepared = nullptr);
 
-/// Bytes of a right operand in the order in which products read it, on this processor; 0: it cannot be prepared for
-/// such a left one. Sizes and values alone decide, so that operands of one address, type, shape and strides can share
-/// what was prepared.
-int64_t PreparedRightBytes(const TensorRef& a, const TensorRef& b, DType compute);
-
-/// \param prepared  PreparedRightBytes bytes, aligned to 64
-void PrepareRight(const TensorRef& b, void* prepared);
+/// A right operand in the order in which products read it, on this processor.
+struct PreparedRight {
+  int64_t bytes = 0;  ///< 0: it cannot be prepared for such a left one
+  /// \param prepared  `bytes` bytes, aligned to 64
+  void (*write)(const TensorRef& b, void* prepared) = nullptr;
+};
+/// Sizes and values alone decide: operands of one address, type, shape and strides can share what the same function
+/// wrote.
+PreparedRight FindPreparedRight(const TensorRef& a, const TensorRef& b, DType compute);
 
 }  // namespace reprise::kernels

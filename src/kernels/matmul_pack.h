@@ -9,6 +9,7 @@
 #include "kernels/cast.h"
 #include "kernels/matmul_problem.h"
 #include "kernels/simd/matmul_tile.h"
+#include "kernels/simd/matrix_unit.h"
 #include "kernels/simd/panels.h"
 
 namespace reprise::kernels::matmul {
@@ -144,6 +145,18 @@ void PackPanels(const Block& block, int64_t lanes, int64_t depth, int64_t width,
       Transpose(line + l * kBlockDepth, kBlockDepth, std::min(width, count - l), depth,
                 dst + (lane + l) / width * width * depth + (lane + l) % width, width);
     }
+  }
+}
+
+/// A block as panels of pairs of so many parts, see simd/matrix_unit.h, and the byte of each. Its cast goes to float32.
+/// `numbers` is scratch for panels of float32.
+inline void PackPartPanels(const Block& block, int64_t lanes, int64_t depth, int parts, float* numbers, float* line,
+                           BFloat16* dst, uint8_t* least) {
+  constexpr int64_t kWidth = simd::kPairPanelWidth;
+  PackPanels(block, lanes, depth, kWidth, numbers, line);
+  for (int64_t j = 0; j < lanes; j += kWidth) {
+    *least++ = simd::PartsOfPanel(numbers + j * depth, depth, parts, dst);
+    dst += parts * simd::EvenDepth(depth) * kWidth;
   }
 }
 

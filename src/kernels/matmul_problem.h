@@ -12,6 +12,7 @@
 #include "kernels/simd/bfloat16_pairs.h"
 #include "kernels/simd/bfloat16_tile.h"
 #include "kernels/simd/matmul_tile.h"
+#include "kernels/simd/matrix_unit.h"
 #include "kernels/strided.h"
 
 namespace reprise::kernels::matmul {
@@ -31,6 +32,8 @@ inline constexpr int64_t kGroupRows = 4 * kBlockRows;
 inline constexpr int64_t kGroupBytes = kGroupRows * kBlockDepth * 8;
 /// So far apart are the rows of a copied left operand: they lie in different cache sets.
 inline constexpr int64_t kLeftStride = kBlockDepth + 16;
+/// The same for the matrix unit, which reads whole lines.
+inline constexpr int64_t kUnitLeftStride = kBlockDepth + simd::kUnitDepth;
 /// A right operand that takes less than this is read where it lies: the first-level cache holds it.
 inline constexpr int64_t kInPlaceBytes = 32 << 10;
 /// Lanes that packing reads at a time from an operand contiguous in depth.
@@ -77,8 +80,31 @@ inline bool IsStreamed(DType compute, DType right) {
   }
 }
 
+/// The matrix unit has so many rows at a time, and a group that fits them.
+inline constexpr int64_t kUnitGroupRows = 4 * simd::kMostUnitRows;
+/// More rows than these, and so much depth, are worth the parts of both operands.
+inline constexpr int64_t kMostRowsWithoutParts = 32;
+inline constexpr int64_t kLeastDepthOfParts = 16;
+/// It makes so many multiply-adds of bfloat16 while the tiles of a core make one of float32.
+inline constexpr int64_t kUnitSpeed = 10;
+
+/// Parts of bfloat16 that a number of such a right operand is multiplied in by the matrix unit, for left operands of
+/// that type; 0: it has none, or there is no such unit.
+inline int UnitPartsOf(DType right) {
+  if (right == DType::kFloat) return simd::HasMatrixUnitForFloat32() ? 3 : 0;
+  if (!simd::HasMatrixUnit()) return 0;
+  return right == DType::kBFloat16 ? 1 : right == DType::kFloat16 ? 2 : 0;
+}
+
 /// Whether panels of such a right operand hold pairs, for left operands of that type.
-inline bool HasPairPanels(DType right) { return right == DType::kBFloat16 && simd::HasBFloat16Pairs(); }
+inline bool HasPairPanels(DType right) {
+  return right == DType::kBFloat16 && (simd::HasFastBFloat16Pairs() || simd::HasMatrixUnit());
+}
+
+/// Whether `rows` rows of a left operand and a right one of that depth are multiplied in several parts.
+inline bool UsesParts(const TensorRef& a, DType right, int64_t rows, int64_t depth) {
+  return rows > kMostRowsWithoutParts && depth >= kLeastDepthOfParts && a.dtype == right && UnitPartsOf(right) > 1;
+}
 
 /// Work items are some columns of a group of rows; neighbours are run as one.
 struct Problem {
@@ -88,6 +114,8 @@ struct Problem {
   int64_t m, n, k, batch;
   Way way = Way::kTiles;
   bool uses_pairs;           ///< of bfloat16, in tiles
+  int parts = 1;             ///< of bfloat16, that a number of both operands is the sum of: where pairs are used
+  bool uses_unit = false;    ///< the matrix unit multiplies the pairs
   bool reads_rows_in_place;  ///< of the right operand, if these are contiguous
   int64_t unit_cols = kUnitCols;
   int64_t most_units = INT64_MAX;  ///< that are run as one
@@ -122,12 +150,19 @@ struct Problem {
     }
     uses_pairs = way == Way::kTiles && (is_prepared || m > kFewRows) && IsStreamed(compute, b.dtype) &&
                  a.dtype == b.dtype && HasPairPanels(b.dtype);
+    if (way == Way::kTiles && IsStreamed(compute, b.dtype)) {
+      const bool uses_parts = UsesParts(a, b.dtype, m, k);
+      uses_unit = uses_parts || (uses_pairs && simd::HasMatrixUnit());
+      uses_pairs = uses_pairs || uses_parts;
+      if (uses_parts) parts = UnitPartsOf(b.dtype);
+    }
     reads_rows_in_place = !uses_pairs && m <= kFewRowsOfTiles && !is_prepared && way == Way::kTiles &&
                           IsStreamed(compute, b.dtype) && (b.dtype != DType::kFloat16 || simd::WidensHalf());
     // Groups of about the same size, so that work items are.
-    const int64_t most = std::min(kGroupRows, kGroupBytes / (kBlockDepth * ItemSize(compute)));
-    group_rows =
-        way == Way::kTiles ? RoundUp(DivideUp(m, std::max<int64_t>(1, DivideUp(m, most))), simd::kTileRows) : m;
+    const int64_t most =
+        uses_unit ? kUnitGroupRows : std::min(kGroupRows, kGroupBytes / (kBlockDepth * ItemSize(compute)));
+    const int64_t tile = uses_unit ? simd::kUnitRows : simd::kTileRows;
+    group_rows = way == Way::kTiles ? RoundUp(DivideUp(m, std::max<int64_t>(1, DivideUp(m, most))), tile) : m;
     row_groups = group_rows == 0 ? 0 : DivideUp(m, group_rows);
     col_units = DivideUp(n, unit_cols);
   }
@@ -136,7 +171,8 @@ struct Problem {
   ProductWork UnitWork() const {
     const int64_t cols = std::min(unit_cols, n);
     const int64_t depth = std::max<int64_t>(1, k);
-    return {std::min(group_rows, m) * cols * depth, cols * depth * ItemSize(b.dtype)};
+    const int64_t products = std::min(group_rows, m) * cols * depth;
+    return {uses_unit ? products * parts * parts / kUnitSpeed : products, cols * depth * ItemSize(b.dtype)};
   }
   /// Whether the left operand can be read where it lies by products that add in `type`.
   bool is_left_in_place(DType type) const { return a.dtype == type && (a.strides[a.rank - 1] == 1 || k == 1); }
@@ -153,16 +189,26 @@ struct Layout {
   bool is_left_in_place;
   int64_t left_stride = kLeftStride;
   int64_t left, right, c, c_stride, line;
+  /// Operands in float32, of which parts are made: the left one unless it can be read where it lies, and panels.
+  int64_t numbers = 0, panels = 0;
+  int parts;
 
   Layout(const Problem& p, int64_t panel_width)
-      : width(panel_width), is_left_in_place(p.is_left_in_place(DTypeOf<Item>()) && !(kIsPairs && p.k % 2 != 0)) {
+      : width(panel_width),
+        is_left_in_place(p.parts == 1 && p.is_left_in_place(DTypeOf<Item>()) && !(kIsPairs && p.k % 2 != 0)),
+        parts(p.parts) {
     if (p.way == Way::kTiles) {
+      const int64_t panel_cols = RoundUp(std::min(p.n, kPackCols), width);
+      const int64_t depth = std::min(p.k, kBlockDepth);
       c_stride = RoundUp(std::min(p.n, kBlockCols), width);
-      left = is_left_in_place ? 0 : RoundUp(p.group_rows * kLeftStride, kRound);
-      right = p.is_prepared
-                  ? 0
-                  : RoundUp(RoundUp(std::min(p.n, kPackCols), width) * PanelDepth(std::min(p.k, kBlockDepth)), kRound);
+      if (p.uses_unit) left_stride = kUnitLeftStride;
+      left = is_left_in_place ? 0 : RoundUp(parts * p.group_rows * left_stride, kRound);
+      right = p.is_prepared ? 0 : RoundUp(panel_cols * PanelDepth(depth), kRound);
       c = RoundUp(p.group_rows * c_stride, 16);
+      if (parts > 1) {
+        numbers = p.is_left_in_place(p.a.dtype) ? 0 : RoundUp(p.group_rows * kLeftStride, 16);
+        panels = p.is_prepared ? 0 : RoundUp(panel_cols * depth, 16);
+      }
       line = kLines * kBlockDepth;
     } else {
       c_stride = RoundUp(std::min(p.n, p.unit_cols * p.most_units), 16);
@@ -174,11 +220,13 @@ struct Layout {
     }
   }
 
-  /// Rows of a panel of that depth.
-  static constexpr int64_t PanelDepth(int64_t depth) { return kIsPairs ? simd::EvenDepth(depth) : depth; }
+  /// What tiles take for that depth, and the rows of a panel: of all its parts.
+  static constexpr int64_t TileDepth(int64_t depth) { return kIsPairs ? simd::EvenDepth(depth) : depth; }
+  int64_t PanelDepth(int64_t depth) const { return parts * TileDepth(depth); }
 
   int64_t Bytes() const {
-    return (left + right) * static_cast<int64_t>(sizeof(Item)) + (c + line) * static_cast<int64_t>(sizeof(T));
+    return (left + right) * static_cast<int64_t>(sizeof(Item)) +
+           (c + line + numbers + panels) * static_cast<int64_t>(sizeof(T));
   }
 };
 

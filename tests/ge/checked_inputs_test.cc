@@ -327,9 +327,9 @@ TEST_F(CheckedInputs, OnlyWhatIsWorthItIsChecked) {
   const int64_t most = ops::MostPreparedAntiquantRows();
   if (most > 0) {  // of this processor
     EXPECT_EQ(of_bits(1, "int32", 1024), Chosen{1}) << "eight weights of 4 bits in a word";
-    EXPECT_EQ(of_bits(most, "int32", 128), Chosen{1});
+    EXPECT_EQ(of_bits(most, "int32", 1024), Chosen{1});
   }
-  EXPECT_EQ(of_bits(most + 1, "int32", 128), Chosen()) << "many rows unpack it as it is";
+  EXPECT_EQ(of_bits(most + 1, "int32", 1024), Chosen()) << "many rows unpack it as it is";
   EXPECT_EQ(of_bits(1, "int8", 1024), Chosen()) << "weights of 8 bits are read where they lie";
   const std::string turned = R"(graph turned
 x = Data() : float32 [64, 128]

@@ -2,6 +2,7 @@
 #include "kernels/simd/bfloat16_pairs.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 
@@ -22,7 +23,11 @@ PairPlace PlaceOf(int64_t k, int64_t column) {
           static_cast<int>(vector % 2 * 4)};
 }
 
+std::atomic<bool> is_fast_for_test{false};
+
 }  // namespace
+
+void SetFastBFloat16PairsForTest(bool is_fast) { is_fast_for_test.store(is_fast, std::memory_order_relaxed); }
 
 #if defined(__x86_64__)
 namespace {
@@ -258,6 +263,11 @@ bool HasBFloat16Pairs() {
   return has_instruction && LowBitsStep() == 2 * kLanes;  // where tests choose another instruction set, it is smaller
 }
 
+bool HasFastBFloat16Pairs() {
+  static const bool is_fast = __builtin_cpu_is("intel") == 0;
+  return HasBFloat16Pairs() && (is_fast || is_fast_for_test.load(std::memory_order_relaxed));
+}
+
 bool SpreadPairs(const float* row, int64_t n, int parts, uint32_t* to, int64_t stride) {
   return Spread(row, n, parts, to, stride);
 }
@@ -268,6 +278,7 @@ namespace {
 constexpr int64_t ColumnOfPlace(int64_t place) { return place; }
 }  // namespace
 bool HasBFloat16Pairs() { return false; }
+bool HasFastBFloat16Pairs() { return false; }
 bool SpreadPairs(const float*, int64_t, int, uint32_t*, int64_t) { return false; }
 void OrderPairLine(float*, int64_t) {}
 void MultiplyLowBitsPairs(const LowBitsPairs&) {}

@@ -15,6 +15,11 @@ namespace reprise::kernels::simd {
 
 /// Whether the processor has the instruction. Nothing else here may be called where it has not.
 bool HasBFloat16Pairs();
+/// Whether it is faster than two multiply-adds, too: those of Intel take longer. Where it is not, pairs pay only for
+/// rows that wait for memory.
+bool HasFastBFloat16Pairs();
+/// For tests: as if it was, where there is the instruction.
+void SetFastBFloat16PairsForTest(bool is_fast);
 
 inline constexpr float kSmallestOfPairs = 0x1p-100F;  // sums of multiples of its last digits are never subnormal
 inline constexpr float kLargestOfPairs = 0x1.FFFFFEp+127F;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/simd/bfloat16_instructions.h"
+#include "kernels/simd/words.h"
 
 namespace reprise::kernels::simd {
 
@@ -285,33 +286,6 @@ REPRISE_PAIRS void OfRows(const BFloat16* source, int64_t stride, int64_t lanes,
   }
 }
 
-// Exchanges rows and columns of 16 x 16 words.
-REPRISE_PAIRS inline void Exchange(__m512i (&rows)[kLanes]) {
-  __m512i pairs[kLanes];
-  for (int i = 0; i < kLanes; i += 2) {
-    pairs[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
-    pairs[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
-  }
-  for (int i = 0; i < kLanes; i += 4) {
-    rows[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
-    rows[i + 1] = _mm512_unpackhi_epi64(pairs[i], pairs[i + 2]);
-    rows[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
-    rows[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
-  }
-  // A quarter of a vector now has four rows of one column: quarter q of rows[4 * g + c] rows 4 * g on of column 4 * q +
-  // c.
-  for (int c = 0; c < 4; ++c) {
-    const __m512i low01 = _mm512_shuffle_i32x4(rows[c], rows[4 + c], 0x44);
-    const __m512i low23 = _mm512_shuffle_i32x4(rows[c], rows[4 + c], 0xEE);
-    const __m512i high01 = _mm512_shuffle_i32x4(rows[8 + c], rows[12 + c], 0x44);
-    const __m512i high23 = _mm512_shuffle_i32x4(rows[8 + c], rows[12 + c], 0xEE);
-    rows[c] = _mm512_shuffle_i32x4(low01, high01, 0x88);
-    rows[4 + c] = _mm512_shuffle_i32x4(low01, high01, 0xDD);
-    rows[8 + c] = _mm512_shuffle_i32x4(low23, high23, 0x88);
-    rows[12 + c] = _mm512_shuffle_i32x4(low23, high23, 0xDD);
-  }
-}
-
 REPRISE_PAIRS void OfColumns(const BFloat16* source, int64_t stride, int64_t lanes, int64_t depth, BFloat16* panels) {
   const int64_t even_depth = EvenDepth(depth);
   const int64_t padded = (lanes + kPairPanelWidth - 1) / kPairPanelWidth * kPairPanelWidth;
@@ -323,7 +297,7 @@ REPRISE_PAIRS void OfColumns(const BFloat16* source, int64_t stride, int64_t lan
       for (int l = 0; l < kLanes; ++l) {
         words[l] = j + l < lanes ? LoadPart(source + (j + l) * stride + k, depth - k) : _mm512_setzero_si512();
       }
-      Exchange(words);
+      ExchangeWords(words);
       const auto count = static_cast<int>(std::min<int64_t>(kLanes, (even_depth - k) / 2));
       BFloat16* const to = panel + k * kPairPanelWidth;
       if (count == kLanes) {

@@ -13,6 +13,7 @@
 
 #include "kernels/matmul.h"
 #include "kernels/simd/bfloat16_pairs.h"
+#include "kernels/simd/matrix_unit.h"
 #include "kernels/simd/test_targets.h"
 #include "kernels/test_tensor.h"
 
@@ -21,6 +22,19 @@ namespace {
 
 using namespace reprise::kernels::testing;
 using testing::ForEachTarget;
+
+// Pairs are multiplied by the instruction, also where something else would be faster.
+class BFloat16Tile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SetFastBFloat16PairsForTest(true);
+    SetMatrixUnitUse(MatrixUnitUse::kNone);
+  }
+  void TearDown() override {
+    SetFastBFloat16PairsForTest(false);
+    SetMatrixUnitUse(MatrixUnitUse::kShortTypes);
+  }
+};
 
 // A matrix whose memory ends where its elements do, so that reading on is seen.
 struct Matrix {
@@ -72,8 +86,9 @@ std::vector<float> Multiply(Rng& rng, const Matrix& a, const Matrix& b, bool is_
   std::unique_ptr<void, decltype(&std::free)> form(nullptr, &std::free);
   TensorRef right = b.ref;
   if (is_prepared) {
-    form = Allocate(PreparedRightBytes(a.ref, b.ref, DType::kBFloat16));
-    PrepareRight(b.ref, form.get());
+    const PreparedRight prepared = FindPreparedRight(a.ref, b.ref, DType::kBFloat16);
+    form = Allocate(prepared.bytes);
+    prepared.write(b.ref, form.get());
     right.data = nullptr;
   }
   const auto scratch = Allocate(MatMulScratchBytes(a.ref, right, DType::kBFloat16, c, is_prepared));
@@ -122,7 +137,7 @@ void CheckProduct(Rng& rng, const Matrix& a, const Matrix& b, bool is_prepared) 
   }
 }
 
-TEST(BFloat16Tile, EveryLayoutAndSizeHasTheBitsOfFusedMultiplyAdds) {
+TEST_F(BFloat16Tile, EveryLayoutAndSizeHasTheBitsOfFusedMultiplyAdds) {
   Rng rng(71);
   ForEachTarget([&](int64_t target) {
     constexpr std::array<int64_t, 3> kSizes[] = {{11, 1, 17},    {12, 257, 31}, {13, 512, 64}, {25, 64, 33},
@@ -141,7 +156,7 @@ TEST(BFloat16Tile, EveryLayoutAndSizeHasTheBitsOfFusedMultiplyAdds) {
 }
 
 // Prepared operands are multiplied so by fewer rows, too, and several panels at a time.
-TEST(BFloat16Tile, FewRowsTimesAPreparedOperand) {
+TEST_F(BFloat16Tile, FewRowsTimesAPreparedOperand) {
   if (!HasBFloat16Pairs()) GTEST_SKIP() << "the processor has no such instruction";
   Rng rng(72);
   for (int64_t m = 1; m <= 12; ++m) {
@@ -151,7 +166,7 @@ TEST(BFloat16Tile, FewRowsTimesAPreparedOperand) {
 }
 
 // Subnormal numbers, products and sums, in one operand or in both; some blocks of the depth have none.
-TEST(BFloat16Tile, SmallNumbersCount) {
+TEST_F(BFloat16Tile, SmallNumbersCount) {
   Rng rng(73);
   ForEachTarget([&](int64_t target) {
     for (const auto& [left, right] : {std::pair{-133, 0}, {0, -133}, {-63, -63}, {-55, -57}, {-70, -70}, {-16, -110}}) {
@@ -171,7 +186,7 @@ TEST(BFloat16Tile, SmallNumbersCount) {
   });
 }
 
-TEST(BFloat16Tile, NumbersThatAreNotFiniteStayInTheirRows) {
+TEST_F(BFloat16Tile, NumbersThatAreNotFiniteStayInTheirRows) {
   Rng rng(74);
   ForEachTarget([&](int64_t target) {
     Matrix a = MakeMatrix(rng, 20, 37, Order::kRows, -3);
@@ -197,7 +212,7 @@ TEST(BFloat16Tile, NumbersThatAreNotFiniteStayInTheirRows) {
   });
 }
 
-TEST(BFloat16Tile, TheLeastExponentIsThatOfTheSmallestNumber) {
+TEST_F(BFloat16Tile, TheLeastExponentIsThatOfTheSmallestNumber) {
   if (!HasBFloat16Pairs()) GTEST_SKIP() << "the processor has no such instruction";
   for (int64_t n : {1, 31, 32, 33, 70}) {
     std::vector<BFloat16> numbers(static_cast<size_t>(2 * n + 3));

@@ -78,7 +78,8 @@ TEST(Int8Dot, EveryInstructionSetIsExact) {
   Rng rng(61);
   const int targets = ForEachTarget([&](int64_t target) {
     for (int form : {0, 1, 2}) {
-      constexpr std::array<int64_t, 3> kSizes[] = {{1, 64, 4}, {1, 63, 67}, {2, 1, 3}, {3, 129, 33}, {7, 96, 130}};
+      constexpr std::array<int64_t, 3> kSizes[] = {{1, 64, 4},   {1, 63, 67},  {2, 1, 3},
+                                                   {3, 129, 33}, {7, 96, 130}, {17, 65, 70}};
       for (const auto& [m, k, n] : kSizes) {
         for (bool extreme : {false, true}) Check(rng, m, k, n, form, extreme);
         if (::testing::Test::HasFatalFailure()) FAIL() << "on " << hwy::TargetName(target);
@@ -95,6 +96,8 @@ TEST(Int8Dot, EveryPartCounts) {
     Check(rng, 131, 70, 9, form, false);
     Check(rng, 1, 4100, 5, form, true);
     Check(rng, 9, 1030, 5, form, true);
+    Check(rng, 40, 1100, 66, form, true);
+    Check(rng, 16, 64, 17, form, true);
     if (HasFatalFailure()) return;
   }
 }

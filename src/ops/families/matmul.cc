@@ -180,14 +180,14 @@ PreparedForm FindPreparedRight(const Launch& launch) {
   const kernels::TensorRef& out = launch.refs[0];
   if (launch.units == 0 || a.sizes[a.rank - 2] < kLeastPreparedRows || b.sizes[b.rank - 1] < kLeastPreparedCols)
     return {};
-  const int64_t bytes = kernels::PreparedRightBytes(a, b, launch.compute);
+  const kernels::PreparedRight form = kernels::FindPreparedRight(a, b, launch.compute);
   const int64_t scratch = kernels::MatMulScratchBytes(a, b, launch.compute, out, true);
   const bool has_room = static_cast<uint64_t>(scratch) <= Launch::kMostStackBytes ||
                         (kernels::MatMulUnitCount(a, b, launch.compute, out, true) == launch.units &&
                          static_cast<uint64_t>(scratch) <= launch.scratch_bytes);
   if (!has_room) return {};
   const bool keeps_bits = a.sizes[a.rank - 2] >= kLeastKeptRows && b.sizes[b.rank - 1] >= kLeastKeptCols;
-  return {2, static_cast<uint64_t>(bytes), kernels::PrepareRight, AdoptPreparedRight, keeps_bits};
+  return {2, static_cast<uint64_t>(form.bytes), form.write, AdoptPreparedRight, keeps_bits};
 }
 
 }  // namespace
