@@ -11,6 +11,7 @@
 #include "kernels/simd/matrix_instructions.h"
 
 #if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -36,7 +37,14 @@ constexpr int64_t kTileBytes = kUnitDepth * kItem;  // of a row of a tile
 constexpr int64_t kPanelRow = 2 * kPairPanelWidth;  // elements: a row of pairs
 constexpr int64_t kPanelRowBytes = kPanelRow * kItem;
 constexpr int64_t kStepPairs = kUnitDepth / 2;
-constexpr int64_t kRowTiles = kMostUnitRows / kUnitRows;
+
+// Not every compiler knows their names for __builtin_cpu_supports.
+bool HasTileInstructions() {
+  constexpr unsigned kBFloat16 = 1U << 22, kTiles = 1U << 24, kInt8 = 1U << 25;
+  constexpr unsigned kAll = kBFloat16 | kTiles | kInt8;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kAll) == kAll;
+}
 
 // Asks the kernel for the state of tile registers, which a process has by permission only (Linux 5.16).
 bool MayUseTiles() {
@@ -302,9 +310,7 @@ REPRISE_MATRIX void SumPanel(const BFloat16* panel, int parts, int64_t part_stri
 }  // namespace
 
 bool HasMatrixUnit() {
-  static const bool is_there = __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_supports("amx-tile") != 0 &&
-                               __builtin_cpu_supports("amx-bf16") != 0 && __builtin_cpu_supports("amx-int8") != 0 &&
-                               MayUseTiles();
+  static const bool is_there = __builtin_cpu_supports("avx512bf16") != 0 && HasTileInstructions() && MayUseTiles();
   return is_there && use_of_unit.load(std::memory_order_relaxed) != MatrixUnitUse::kNone && LowBitsStep() == 2 * kLanes;
 }
 
@@ -418,15 +424,17 @@ struct PlainTiles {
   Depth at{};
   Ahead ahead{};
 
+  // In float32. By itself, since it takes 48 KiB on the stack and is rare.
+  __attribute__((noinline)) void RunWide(int64_t i, int64_t count, float* to) const {
+    WideBlock wide;
+    MultiplyBlock(wide.Left(left, i, count, depth),
+                  wide.Right(right_tiles.Panel(panel), parts, least, right_tiles.part_stride(), depth), to, c_stride,
+                  count, kPairPanelWidth, depth, accumulates);
+  }
+
   REPRISE_MATRIX inline void Run(int64_t i, int64_t count, bool fits) {
     float* const to = c + i * c_stride + panel * kPairPanelWidth;
-    if (!fits) {
-      WideBlock wide;
-      MultiplyBlock(wide.Left(left, i, count, depth),
-                    wide.Right(right_tiles.Panel(panel), parts, least, right_tiles.part_stride(), depth), to, c_stride,
-                    count, kPairPanelWidth, depth, accumulates);
-      return;
-    }
+    if (!fits) return RunWide(i, count, to);
     const bool has_two = count > kUnitRows;
     left_tiles.Place(i, 0, at);
     if (has_two) left_tiles.Place(i + kUnitRows, 1, at);
@@ -451,36 +459,40 @@ struct GroupTiles {
   Depth at{};
   Ahead ahead{};
 
+  // In float32, as above.
+  __attribute__((noinline)) void RunWide(int64_t i, int64_t count, float* to) const {
+    WideBlock wide;
+    LeftRows<float> wide_left = wide.Left(left, i, count, depth);
+    RightPanels<float> wide_right =
+        wide.Right(right_tiles.Panel(panel), 1, kLeastOfNumbers, right_tiles.part_stride(), depth);
+    alignas(64) float sums[kUnitRows * kPairPanelWidth];
+    for (int64_t g = 0; g < groups.count; ++g) {
+      const int64_t places = 2 * groups.steps[g];
+      MultiplyBlock(wide_left, wide_right, sums, kPairPanelWidth, count, kPairPanelWidth, places, false);
+      AddScaledRows(sums, count, groups, g, first_row + i, to, c_stride);
+      wide_left.data += places;
+      wide_right.data += places * kPairPanelWidth;
+    }
+  }
+
   REPRISE_MATRIX inline void Run(int64_t i, int64_t count, bool fits) {
     float* const to = c + i * c_stride + panel * kPairPanelWidth;
     for (int64_t r = 0; !accumulates && r < count; ++r) std::fill_n(to + r * c_stride, kPairPanelWidth, 0.0F);
+    if (!fits) return RunWide(i, count, to);
     const bool has_two = count > kUnitRows;
     left_tiles.Place(i, 0, at);
     if (has_two) left_tiles.Place(i + kUnitRows, 1, at);
     alignas(64) float sums[2 * kUnitRows * kPairPanelWidth];
-    WideBlock wide;
-    LeftRows<float> wide_left{};
-    RightPanels<float> wide_right{};
-    if (!fits) {
-      wide_left = wide.Left(left, i, count, depth);
-      wide_right = wide.Right(right_tiles.Panel(panel), 1, kLeastOfNumbers, right_tiles.part_stride(), depth);
-    }
     Depth group = at;
     for (int64_t g = 0; g < groups.count; ++g) {
       const int64_t pairs = groups.steps[g];
       group.steps = pairs / kStepPairs;
       group.has_rest = pairs % kStepPairs != 0;
-      if (fits) {
-        sum_tiles[has_two](group, ahead, sums);
-        group.main.left[0] += group.steps * kTileBytes;
-        group.main.left[1] += group.steps * kTileBytes;
-        group.main.right += group.steps * kStepPairs * kPanelRowBytes;
-      } else {
-        MultiplyBlock(wide_left, wide_right, sums, kPairPanelWidth, count, kPairPanelWidth, 2 * pairs, false);
-        wide_left.data += 2 * pairs;
-        wide_right.data += 2 * pairs * kPairPanelWidth;
-      }
+      sum_tiles[has_two](group, ahead, sums);
       AddScaledRows(sums, count, groups, g, first_row + i, to, c_stride);
+      group.main.left[0] += group.steps * kTileBytes;
+      group.main.left[1] += group.steps * kTileBytes;
+      group.main.right += group.steps * kStepPairs * kPanelRowBytes;
     }
   }
 };
