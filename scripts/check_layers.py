@@ -123,7 +123,7 @@ class ThirdParty:
 
 THIRD_PARTY = (
     ThirdParty(r"hwy/", r"src/kernels/simd/", "Highway: src/kernels/simd"),
-    ThirdParty(r"immintrin\.h", r"src/kernels/simd/bfloat16_instructions\.h", "instructions that Highway lacks: src/kernels/simd/bfloat16_instructions.h"),
+    ThirdParty(r"(immintrin|cpuid)\.h", r"src/kernels/simd/(bfloat16_instructions\.h|matrix_unit\.cc)", "instructions that Highway lacks: src/kernels/simd/bfloat16_instructions.h, matrix_unit.cc"),
     ThirdParty(
         r"nlohmann/",
         r"facade/acl/(init|dump)\.cc|src/collective/(address|rank_table)\.cc|src/engine/json_files\.cc|src/compiler/(inference_rule|passes/switches|tuning_bank)\.cc|tests/|.*_test\.cc",
