@@ -9,6 +9,7 @@
 #include "ir/task_info.h"
 #include "kernels/small_float.h"
 #include "ops/overlap.h"
+#include "runtime/device.h"
 #include "runtime/dump.h"
 
 namespace reprise::ops {
@@ -118,6 +119,7 @@ bool HalfOf(const kernels::TensorRef& whole, const kernels::TensorRef& part) {
 }  // namespace
 
 Status OpCall::Run() {
+  runtime::ApplyMatrixUnitSetting();
   REPRISE_RETURN_IF_ERROR(CheckNulls());
   REPRISE_RETURN_IF_ERROR(Bind());
   REPRISE_RETURN_IF_ERROR(CheckTypes());

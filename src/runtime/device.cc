@@ -245,21 +245,9 @@ static int PhysicalDevices() {
   return static_cast<int>(EnvInt(EnvVar::kDevices, 1, device::kMaxDevices));
 }
 
-// What products may use, before there are any.
-static void ChooseMatrixUnit() {
-  using kernels::simd::MatrixUnitUse;
-  const int64_t bits = EnvInt(EnvVar::kMatrixUnit);
-  if (bits != 0 && bits != 16 && bits != 32)
-    ComplainOfSetting(EnvVar::kMatrixUnit, "is none of 0, 16 and 32; 16 is used");
-  kernels::simd::SetMatrixUnitUse(bits == 0    ? MatrixUnitUse::kNone
-                                  : bits == 32 ? MatrixUnitUse::kAll
-                                               : MatrixUnitUse::kShortTypes);
-}
-
 const std::vector<std::unique_ptr<Device>>& Devices() {
   static const auto* const devices = [] {
     internal::g_launch_is_blocking = EnvInt(EnvVar::kLaunchBlocking) != 0;  // nobody has a stream yet
-    ChooseMatrixUnit();
     const int physical = PhysicalDevices();
     auto* all = new std::vector<std::unique_ptr<Device>>;
     const std::string& visible = Env(EnvVar::kVisibleDevices);
@@ -291,6 +279,22 @@ StatusOr<Device*> FindDevice(int64_t user_id) {
   }
   return Error(kInvalidDevice,
                fmt::format("device {} does not exist: valid ids are 0 to {}", user_id, devices.size() - 1));
+}
+
+static bool ChooseMatrixUnit() {
+  using kernels::simd::MatrixUnitUse;
+  const int64_t bits = EnvInt(EnvVar::kMatrixUnit);
+  if (bits != 0 && bits != 16 && bits != 32)
+    ComplainOfSetting(EnvVar::kMatrixUnit, "is none of 0, 16 and 32; 16 is used");
+  kernels::simd::SetMatrixUnitUse(bits == 0    ? MatrixUnitUse::kNone
+                                  : bits == 32 ? MatrixUnitUse::kAll
+                                               : MatrixUnitUse::kShortTypes);
+  return true;
+}
+
+void ApplyMatrixUnitSetting() {
+  static const bool is_applied = ChooseMatrixUnit();
+  (void)is_applied;
 }
 
 uint32_t HardwareCores(int type) {

@@ -133,4 +133,8 @@ StatusOr<Device*> FindDevice(int64_t user_id);
 /// Hardware cores that the configured profile reports.
 uint32_t HardwareCores(int type);
 
+/// What REPRISE_MATRIX_UNIT says goes to the kernels: before the first operator is prepared, since sizes of scratch
+/// memory depend on it. Costs nothing from the second time on.
+void ApplyMatrixUnitSetting();
+
 }  // namespace reprise::runtime
