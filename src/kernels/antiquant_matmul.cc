@@ -418,7 +418,7 @@ class Product {
       if (left_parts() == 2) {
         Half line[kDepth];
         copy(At(x_, m0 + r, k0), x_stride, reinterpret_cast<char*>(line), sizeof(Half), depth);
-        const uint8_t of_row = simd::SplitParts(line, depth, 2, to, left_part_stride());
+        const uint8_t of_row = simd::SplitParts(line, depth, to, left_part_stride());
         if (of_row == 0) return false;
         least = r % tile == 0 ? of_row : std::min(least, of_row);
         to[left_part_stride() + depth] = BFloat16();

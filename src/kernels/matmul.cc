@@ -462,7 +462,7 @@ class Product {
       Item* const to = left_ + i * layout_.left_stride;
       const uint8_t least = is_in_place && a_.dtype == DType::kFloat16
                                 ? simd::SplitParts(reinterpret_cast<const Half*>(block.data + i * block.lane_stride),
-                                                   depth, problem_.parts, to, PartStride())
+                                                   depth, to, PartStride())
                                 : simd::SplitParts(left_numbers_.data + i * left_numbers_.row_stride, depth,
                                                    problem_.parts, to, PartStride());
       for (int p = 0; depth % 2 != 0 && p < problem_.parts; ++p) to[p * PartStride() + depth] = Item();

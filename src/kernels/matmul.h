@@ -16,9 +16,10 @@
 //   bfloat16 k ascends in pairs, the odd one first, where the processor
 //   multiplies them so (simd/bfloat16_tile.h). A matrix unit adds the sums of
 //   even and odd places of 32 (simd/matrix_unit.h); more than 32 rows of
-//   float16 and float32 go to it as parts of bfloat16, whose products of
-//   2^-24 and less are left out. Order and fusing follow from
-//   shapes, types and strides alone: not from the range.
+//   float16, and of float32 if asked for (REPRISE_MATRIX_UNIT), go to it as
+//   parts of bfloat16, of which products below 2^-24 of the whole are left out.
+//   Order and fusing follow from shapes, types and strides alone, with a matrix
+//   unit also from whether numbers are too small for it: not from the range.
 // Rounding  float32 and float64 fuse multiply and add where the processor can;
 //   the sum is rounded once to out's type. (Processors without fused
 //   multiply-add may differ in the last bits.)

@@ -18,15 +18,6 @@ constexpr int kVectors = 2;                     // of a panel
 constexpr int kMostRows = 12;                   // 24 registers hold sums
 constexpr int64_t kStep = 2 * kPairPanelWidth;  // elements of a pair of rows of a panel
 constexpr int64_t kStepBytes = 2 * kStep;
-// Numbers of exponents a and b are multiples of 2^(a + b - 2 * (127 + 7)) when multiplied, and so are sums: never
-// subnormal if that is 2^-126 or more.
-constexpr int kLeastExponents = 2 * (127 + 7) - 126;
-
-REPRISE_PAIRS inline __m512 Even(__m512i pair) { return _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16)); }
-REPRISE_PAIRS inline __m512 Odd(__m512i pair) {
-  return _mm512_castsi512_ps(_mm512_and_si512(pair, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
-}
-
 // Memory that a tile asks for: at each step of the depth as many bytes as its panels have there.
 struct Ahead {
   const char* data = nullptr;  // null: nothing
@@ -231,9 +222,6 @@ constexpr ScaledShapes MakeScaledShapes(std::index_sequence<kIndex...>) {
 }
 constexpr ScaledShapes kScaledShapes = MakeScaledShapes(std::make_index_sequence<kMostScaledRows>());
 
-// Whether no number of a block is subnormal: of an operand that has one, the exponent is 0.
-inline bool Fits(uint8_t left, uint8_t right) { return left != 0 && right != 0 && left + right >= kLeastExponents; }
-
 // Calls fn(i, height) for tiles of rows of about the same size, since tiles of few rows are slow.
 template <class Fn>
 void ForTiles(int64_t rows, int most, Fn&& fn) {
@@ -417,7 +405,7 @@ void MultiplyPairBlock(LeftRows<BFloat16> left, uint8_t left_least, const PairPa
   const int64_t panels = cols / kPairPanelWidth;
   const Prefetcher prefetcher(next, steps, kStepBytes);
   const int64_t at_once = rows <= kMostRows ? PanelsOf(static_cast<int>(rows)) : 1;
-  const auto fits = [&](uint8_t least) { return Fits(left_least, least); };
+  const auto fits = [&](uint8_t least) { return HasNoSubnormal(left_least, least); };
   for (int64_t p = 0; p < panels;) {
     const bool has_several =
         at_once > 1 && p + at_once <= panels && std::all_of(right.least + p, right.least + p + at_once, fits);
@@ -437,7 +425,7 @@ void MultiplyPairGroups(LeftRows<BFloat16> left, uint8_t left_least, const BFloa
   int64_t steps = 0;
   for (int64_t g = 0; g < groups.count; ++g) steps += groups.steps[g];
   const Prefetcher prefetcher(next, steps, kStepBytes);
-  const bool is_plain = !Fits(left_least, kLeastOfNumbers);
+  const bool is_plain = !HasNoSubnormal(left_least, kLeastOfNumbers);
   const float* const left_sums = groups.left_sums;
   for (int64_t j = 0; j < cols; j += kPairPanelWidth, right += steps * kStep) {
     Ahead ahead = prefetcher.OfPanels(j / kPairPanelWidth, 1);

@@ -23,6 +23,13 @@ inline constexpr int64_t EvenDepth(int64_t depth) { return depth + depth % 2; }
 /// count as large.
 uint8_t LeastExponent(LeftRows<BFloat16> numbers, int64_t rows, int64_t n);
 
+/// Whether products of two operands, and sums of those, are never subnormal, by the exponents of their smallest numbers
+/// (0 if one has a subnormal number): they are multiples of 2^(left + right - 2 * (127 + 7)), which is 2^-126 or more.
+inline bool HasNoSubnormal(uint8_t left, uint8_t right) {
+  constexpr int kLeastExponents = 2 * (127 + 7) - 126;
+  return left != 0 && right != 0 && left + right >= kLeastExponents;
+}
+
 /// panels[j / width * width * EvenDepth(depth) + k / 2 * 2 * width + j % width * 2 + k % 2] = source[k * stride + j]
 /// for j < lanes, 0 behind them to the end of the last panel.
 void PairPanelsOfRows(const BFloat16* source, int64_t stride, int64_t lanes, int64_t depth, BFloat16* panels);

@@ -92,7 +92,7 @@ struct PartPairs<3, 3> {
 template <class Pairs, size_t kIndex, int kTiles>
 REPRISE_MATRIX inline __attribute__((always_inline)) void AddProducts(const Places& at) {
   constexpr PartPair kPair = Pairs::kOf[kIndex];
-  constexpr PartPair kBefore = kIndex == 0 ? PartPair{-1, -1} : Pairs::kOf[kIndex - (kIndex == 0 ? 0 : 1)];
+  constexpr PartPair kBefore = kIndex == 0 ? PartPair{-1, -1} : Pairs::kOf[kIndex == 0 ? 0 : kIndex - 1];
   if constexpr (kPair.left != kBefore.left) {
     _tile_loadd(4, at.left[0] + kPair.left * at.left_part[0], at.left_stride[0]);
   }
@@ -218,21 +218,14 @@ REPRISE_MATRIX inline void AddRows(const float* from, int64_t rows, float* c, in
 
 // ---- Blocks ----
 
-// Numbers of exponents a and b are multiples of 2^(a + b - 2 * (127 + 7)) when multiplied, and so are sums: never
-// subnormal if that is 2^-126 or more.
-constexpr int kLeastExponents = 2 * (127 + 7) - 126;
-inline bool Fits(uint8_t left, uint8_t right) { return left != 0 && right != 0 && left + right >= kLeastExponents; }
-
 // A left operand as rows of tiles: where it lies, but for what a tile would read beyond its end, which is copied.
 class LeftTiles {
  public:
-  LeftTiles(const UnitLeft& left, int64_t rows, int64_t depth) : left_(left), rows_(rows), steps_(depth / kUnitDepth) {
-    rest_ = depth - steps_ * kUnitDepth;
-    if (rest_ > 0) Copy(0, rows, steps_ * kUnitDepth, rest_, kUnitDepth, rest_rows_);
-    whole_rows_ = rows / kUnitRows * kUnitRows;
-    if (whole_rows_ < rows && steps_ > 0) {
-      Copy(whole_rows_, rows, 0, steps_ * kUnitDepth, kMostUnitDepth, last_rows_);
-    }
+  LeftTiles(const UnitLeft& left, int64_t rows, int64_t depth) : left_(left), rows_(rows) {
+    const int64_t whole_depth = depth / kUnitDepth * kUnitDepth;
+    const int64_t whole_rows = rows / kUnitRows * kUnitRows;
+    if (whole_depth < depth) Copy(0, rows, whole_depth, depth - whole_depth, kUnitDepth, rest_rows_);
+    if (whole_rows < rows && whole_depth > 0) Copy(whole_rows, rows, 0, whole_depth, kMostUnitDepth, last_rows_);
   }
 
   void Place(int64_t row, int t, Depth& depth) const {
@@ -263,16 +256,10 @@ class LeftTiles {
   }
 
   const UnitLeft& left_;
-  int64_t rows_, steps_;
-  int64_t rest_ = 0, whole_rows_ = 0;
+  int64_t rows_;
   alignas(64) uint16_t rest_rows_[kMostUnitParts * kMostUnitRows * kUnitDepth];  // bits; left as they are
   alignas(64) uint16_t last_rows_[kMostUnitParts * kUnitRows * kMostUnitDepth];
 };
-
-REPRISE_MATRIX inline __m512 Even(__m512i pair) { return _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16)); }
-REPRISE_MATRIX inline __m512 Odd(__m512i pair) {
-  return _mm512_castsi512_ps(_mm512_and_si512(pair, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
-}
 
 // Rows of the left operand in float32.
 REPRISE_MATRIX void SumLeft(const UnitLeft& left, int64_t row, int64_t rows, int64_t depth, float* to) {
@@ -382,8 +369,8 @@ class WideBlock {
 template <class Fn>
 REPRISE_MATRIX inline void ForRowTiles(const uint8_t* left_least, uint8_t right_least, int64_t rows, Fn& fn) {
   for (int64_t i = 0; i < rows;) {
-    const bool fits = Fits(left_least[i / kUnitRows], right_least);
-    const bool has_two = fits && i + kUnitRows < rows && Fits(left_least[i / kUnitRows + 1], right_least);
+    const bool fits = HasNoSubnormal(left_least[i / kUnitRows], right_least);
+    const bool has_two = fits && i + kUnitRows < rows && HasNoSubnormal(left_least[i / kUnitRows + 1], right_least);
     const int64_t count = std::min(rows - i, has_two ? 2 * kUnitRows : kUnitRows);
     fn.Run(i, count, fits);
     i += count;
@@ -644,7 +631,7 @@ uint8_t SplitParts(const float* from, int64_t n, int parts, BFloat16* to, int64_
     default: return Split<3>(n, to, part_stride, LoadFloats{from});
   }
 }
-uint8_t SplitParts(const Half* from, int64_t n, int /*parts*/, BFloat16* to, int64_t part_stride) {
+uint8_t SplitParts(const Half* from, int64_t n, BFloat16* to, int64_t part_stride) {
   return Split<2>(n, to, part_stride, LoadHalves{from});
 }
 
@@ -689,7 +676,7 @@ void MultiplyUnitBlock(const UnitLeft&, const UnitRight&, float*, int64_t, int64
 void MultiplyUnitGroups(const UnitLeft&, const BFloat16*, PairGroups, float*, int64_t, int64_t, int64_t, bool,
                         const NextRead*) {}
 uint8_t SplitParts(const float*, int64_t, int, BFloat16*, int64_t) { return 0; }
-uint8_t SplitParts(const Half*, int64_t, int, BFloat16*, int64_t) { return 0; }
+uint8_t SplitParts(const Half*, int64_t, BFloat16*, int64_t) { return 0; }
 void SplitRounded(const float*, int64_t, BFloat16*, int64_t) {}
 uint8_t PartsOfPanel(const float*, int64_t, int, BFloat16*) { return 0; }
 MatrixUnitScope::MatrixUnitScope(bool is_used) : is_used_(is_used) {}

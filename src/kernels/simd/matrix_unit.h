@@ -78,7 +78,7 @@ void MultiplyUnitGroups(const UnitLeft& left, const BFloat16* right, PairGroups 
 /// The parts of n numbers: to[p * part_stride + i]. Those of bfloat16 have one, of float16 two, of float32 three;
 /// digits beyond are cut off. \return what they can hold
 uint8_t SplitParts(const float* from, int64_t n, int parts, BFloat16* to, int64_t part_stride);
-uint8_t SplitParts(const Half* from, int64_t n, int parts, BFloat16* to, int64_t part_stride);
+uint8_t SplitParts(const Half* from, int64_t n, BFloat16* to, int64_t part_stride);
 
 /// Two parts of n numbers of float32, rounded to 16 digits.
 void SplitRounded(const float* from, int64_t n, BFloat16* to, int64_t part_stride);
