@@ -98,9 +98,33 @@ HWY_INLINE HWY_ATTR Pair LastNumbers(Floats d, const uint8_t* from, int64_t n, f
           hn::IfThenElseZero(hn::FirstN(d, rest - first), hn::Add(w.second, shift))};
 }
 
-constexpr int64_t kLine = 64;     // of a cache
-constexpr int64_t kAhead = 1024;  // bytes of a column
+constexpr int64_t kLine = 64;  // of a cache
 constexpr int64_t kColumnsAhead = 8 * 2048;
+
+// Lines from the weight's line at `from` on, `bytes` of each, asked for one after the other: in the order of memory,
+// whatever the order in which they are read.
+class LinesAhead {
+ public:
+  LinesAhead(const uint8_t* from, int64_t bytes, int64_t stride)
+      : next_(from), end_(from + bytes), bytes_(bytes), stride_(stride) {}
+
+  // For so many bytes that are read meanwhile.
+  HWY_INLINE void Ask(int64_t bytes) {
+    for (due_ += bytes; due_ >= kLine; due_ -= kLine) {
+      __builtin_prefetch(next_);
+      next_ += kLine;
+      if (next_ < end_) continue;
+      end_ += stride_;
+      next_ = end_ - bytes_;
+    }
+  }
+
+ private:
+  const uint8_t* next_;
+  const uint8_t* end_;
+  const int64_t bytes_, stride_;
+  int64_t due_ = 0;
+};
 
 // kRows rows of x by kCols columns. kHasRests: groups do not divide by the numbers of a step.
 template <bool kPacked, bool kHasOffset, bool kHasRests, int kRows, int kCols>
@@ -118,10 +142,7 @@ HWY_ATTR void ColumnsTile(const LowBitsColumns& block, int64_t i, int64_t j) {
   }
   const float* scale = block.scale + j;
   const float* offset = kHasOffset ? block.offset + j : nullptr;
-  // What is read soon: numbers further on, or of the columns that come next.
-  const int64_t bytes = BytesOf<kPacked>(block.depth);
-  const int64_t ahead = std::min(kAhead, bytes);
-  int64_t at = 0;
+  LinesAhead next_columns(from + kCols * stride, BytesOf<kPacked>(block.depth), stride);
   for (int64_t begin = 0; begin < block.depth; begin += block.group) {
     const int64_t n = std::min(block.group, block.depth - begin);
     if constexpr (kHasRests) from = block.weight.data + j * stride + (kPacked ? begin / 2 : begin);
@@ -131,13 +152,7 @@ HWY_ATTR void ColumnsTile(const LowBitsColumns& block, int64_t i, int64_t j) {
     }
     int64_t k = 0;
     for (; k + step <= n; k += step) {
-      if constexpr (kRows == 1) {
-        if (at % kLine == 0) {
-          const uint8_t* const next = from + ahead + (at + ahead < bytes ? 0 : kCols * stride - bytes);
-          for (int c = 0; c < kCols; ++c) __builtin_prefetch(next + c * stride);
-        }
-        at += BytesOf<kPacked>(step);
-      }
+      if constexpr (kRows == 1) next_columns.Ask(kCols * BytesOf<kPacked>(step));
       for (int c = 0; c < kCols; ++c) {
         Pair w = Numbers<kPacked>(d, from + c * stride);
         if constexpr (kHasOffset) {
