@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "../../tests/unit/scale.h"
+#include "kernels/simd/first_cache.h"
 #include "kernels/simd/matmul_tile.h"
 #include "kernels/simd/matrix_unit.h"
 #include "kernels/simd/test_targets.h"
@@ -210,6 +211,33 @@ TEST(MatMulTest, TheSplitDoesNotChangeABit) {
         RunMatMul(rng, a.ref, round % 2 == 0 ? b.ref : b2, dtype, pieces.ref);
         ASSERT_EQ(BytesOf(pieces.ref), BytesOf(round % 2 == 0 ? whole.ref : of_columns.ref))
             << Name(dtype) << " m " << m;
+      }
+    }
+  }
+}
+
+// Low tiles and high ones; of one panel, of several, of a pair and one more.
+TEST(MatMulTest, TheFormOfTilesDoesNotChangeABit) {
+  struct UsualCache {
+    ~UsualCache() { simd::PretendFirstCache(0); }
+  } const usual_again;
+  Rng rng(27);
+  for (const DType dtype : {DType::kFloat, DType::kFloat16, DType::kBFloat16, DType::kDouble}) {
+    for (const int64_t n : {20, 64, 100, 230}) {
+      for (const int64_t m : {12, 13, 19, 31, 140}) {
+        const int64_t k = Pick(rng, 1, 2) * Pick(rng, 1, 300);
+        const auto a = RandomTensor(rng, dtype, {m, k}, PickLayout(rng, false), false);
+        auto b = RandomTensor(rng, dtype, {n, k}, TestLayout::kContiguous, false);
+        std::swap(b.ref.sizes[0], b.ref.sizes[1]);
+        std::swap(b.ref.strides[0], b.ref.strides[1]);
+        std::vector<std::string> bytes;
+        for (const int64_t cache : {32 << 10, 64 << 10}) {
+          simd::PretendFirstCache(cache);
+          const auto out = MakeTensor(rng, dtype, {m, n}, TestLayout::kContiguous);
+          RunMatMul(rng, a.ref, b.ref, dtype, out.ref);
+          bytes.push_back(BytesOf(out.ref));
+        }
+        ASSERT_EQ(bytes[0], bytes[1]) << Name(dtype) << " m" << m << " n" << n << " k" << k;
       }
     }
   }

@@ -5,6 +5,7 @@
 #include <array>
 #include <type_traits>
 
+#include "kernels/simd/first_cache.h"
 #include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -129,7 +130,7 @@ class Prefetcher {
     if (read.data == nullptr) return ahead;
     const int64_t row_lines = (read.row_bytes + kLineBytes - 1) / kLineBytes;
     const int64_t total = read.rows * row_lines;
-    const int64_t first = panel * tiles_ + tile;
+    const int64_t first = panel * tiles_ + tile * count;
     const int64_t begin = total * first / (panels * tiles_);
     const int64_t lines = total * (first + count) / (panels * tiles_) - begin;
     if (lines == 0) return ahead;
@@ -173,15 +174,21 @@ constexpr TileShapes<T, B> MakeShapes(std::index_sequence<kIndex...>) {
   return {{{Tile<kIndex + 1, 1, T, B>, Tile<kIndex + 1, PanelsOf(kIndex + 1), T, B>}...}};
 }
 
+// See PrefersLowTiles. Of more rows than these, which come in two tiles or more.
+constexpr int kLowRows = kMostRows / 2;
+constexpr bool kHasLowTiles = PanelsOf(kLowRows) == 2 && PanelsOf(kLowRows - 2) == 2;
+
 template <class T, class B>
 HWY_ATTR void Block(LeftRows<T> left, RightPanels<B> right, T* c, int64_t c_stride, int64_t rows, int64_t cols,
                     int64_t depth, bool accumulates, const NextRead* next) {
   static constexpr TileShapes<T, B> kShapes = MakeShapes<T, B>(std::make_index_sequence<kMostRows>());
   const int64_t width = kVectors * static_cast<int64_t>(hn::Lanes(Tag<T>()));
   const int64_t panels = cols / width;
-  const int64_t tiles = (rows + kMostRows - 1) / kMostRows;
+  const bool is_low = kHasLowTiles && rows > kMostRows && PrefersLowTiles();
+  const int64_t most = is_low ? kLowRows : kMostRows;
+  const int64_t tiles = (rows + most - 1) / most;
   const Prefetcher prefetcher(next, right.data, panels, width * depth * static_cast<int64_t>(sizeof(B)), tiles, depth);
-  const int64_t at_once = tiles == 1 ? PanelsOf(static_cast<int>(rows)) : 1;
+  const int64_t at_once = tiles == 1 ? PanelsOf(static_cast<int>(rows)) : is_low ? PanelsOf(kLowRows) : 1;
   for (int64_t p = 0; p < panels;) {
     const bool has_several = at_once > 1 && p + at_once <= panels;
     const B* const panel = right.data + p * right.panel_stride;
