@@ -22,6 +22,7 @@
 #include "base/mutex.h"
 #include "device/inquiry.h"
 #include "device/spinning.h"
+#include "device/work_cost.h"
 
 namespace reprise::device {
 namespace {
@@ -620,7 +621,21 @@ bool Scheduler::HelpWithJob(const Runnable* whole) noexcept {
   return true;
 }
 
-void Scheduler::ParallelFor(int64_t count, int64_t grain, void (*body)(void*, int64_t, int64_t), void* arg) {
+bool UnsharedWork::Add(int64_t threads_worth) noexcept {
+  const Costs& costs = TheCosts();
+  if (threads_worth < costs.wake_ns / costs.thread_ns) {
+    const int64_t all = ns_.load(std::memory_order_relaxed) + threads_worth * costs.thread_ns;
+    if (all < costs.wake_ns) {
+      ns_.store(all, std::memory_order_relaxed);
+      return false;
+    }
+  }
+  Forget();
+  return true;
+}
+
+void Scheduler::ParallelFor(int64_t count, int64_t grain, void (*body)(void*, int64_t, int64_t), void* arg,
+                            int64_t threads_worth) {
   grain = std::max<int64_t>(grain, 1);
   const int64_t chunks = (count + grain - 1) / grain;
   const int helpers = static_cast<int>(std::min<int64_t>(chunks, workers_wanted_)) - 1;
@@ -643,8 +658,9 @@ void Scheduler::ParallelFor(int64_t count, int64_t grain, void (*body)(void*, in
   }
   int32_t awake = 0;  // who looks for parts of what this thread runs
   if (job.whole != nullptr) awake = job.whole->part_takers_.load(std::memory_order_seq_cst);
-  if (static_cast<int32_t>(spinners_.load(std::memory_order_seq_cst)) + awake < helpers &&
-      sleepers_.load(std::memory_order_seq_cst) != 0) {
+  if (static_cast<int32_t>(spinners_.load(std::memory_order_seq_cst)) + awake >= helpers) {
+    unshared_.Forget();
+  } else if (sleepers_.load(std::memory_order_seq_cst) != 0 && unshared_.Add(threads_worth)) {
     epoch_.fetch_add(1, std::memory_order_release);
     FutexWake(epoch_, helpers);
   }

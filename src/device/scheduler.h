@@ -203,6 +203,24 @@ class WaitList {
   std::vector<Waiter> waiters_ REPRISE_GUARDED_BY(mutex_);
 };
 
+/// Work that a thread did alone in loops which others could have shared, had they been awake. Who is woken for a short
+/// loop comes when it is over, and meanwhile may want the core on which the program goes on; but many short loops after
+/// each other are worth it. So the wake-up is paid for when as much work has been done alone as one costs.
+///
+/// Threads: thread-safe; what several count at the same time may be lost.
+class UnsharedWork {
+ public:
+  /// A loop that is worth so many threads begins while others sleep; true: wake them.
+  bool Add(int64_t threads_worth) noexcept;
+  /// There is help.
+  void Forget() noexcept {
+    if (ns_.load(std::memory_order_relaxed) != 0) ns_.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<int64_t> ns_{0};
+};
+
 /// Threads: thread-safe.
 class Scheduler {
  public:
@@ -257,8 +275,10 @@ class Scheduler {
   void CancelTimer(Runnable& runnable) noexcept;
 
   /// Calls body(arg, begin, end) over disjoint ranges that cover [0, count), on this thread and on idle workers;
-  /// returns when all calls have returned. Ranges begin at multiples of `grain`.
-  void ParallelFor(int64_t count, int64_t grain, void (*body)(void* arg, int64_t begin, int64_t end), void* arg);
+  /// returns when all calls have returned. Ranges begin at multiples of `grain`. `threads_worth`: how many threads the
+  /// work would be worth (work_cost.h), where the caller knows that; it decides who is woken for it.
+  void ParallelFor(int64_t count, int64_t grain, void (*body)(void* arg, int64_t begin, int64_t end), void* arg,
+                   int64_t threads_worth = INT64_MAX);
 
   int workers() const { return workers_wanted_; }
 
@@ -333,6 +353,7 @@ class Scheduler {
   alignas(64) SpinLock job_lock_;
   Job* jobs_ REPRISE_GUARDED_BY(job_lock_) = nullptr;
   std::atomic<uint32_t> job_count_{0};
+  UnsharedWork unshared_;
 
   // The monitor fires timers, and adds workers when all of them are stuck in foreign code that waits.
   Mutex timer_mutex_;

@@ -151,16 +151,38 @@ constexpr ir::TaskType kCubeType = {.kind = ir::TaskKind::kKernel,
                                     .operands = OperandsOfTask,
                                     .name_of = NameOfTask};
 
+// Items of a launch, of which its parts take what is left, call by call: half of a fair share of it each time, so that
+// they end together although one of them came late or shares its core. What a kernel does once in a call is paid for by
+// `least` items.
+class ItemsLeft {
+ public:
+  ItemsLeft() = default;
+  ItemsLeft(int64_t items, int64_t least, int64_t parts) : items_(items), least_(least), share_(2 * parts) {}
+
+  // Empty where there is nothing left.
+  kernels::Range Take() {
+    int64_t from = next_.load(std::memory_order_relaxed);
+    int64_t to = 0;
+    do {
+      if (from >= items_) return {items_, items_};
+      to = std::min(items_, from + std::max(least_, (items_ - from) / share_));
+    } while (!next_.compare_exchange_weak(from, to, std::memory_order_relaxed));
+    return {from, to};
+  }
+
+ private:
+  int64_t items_ = 0, least_ = 1, share_ = 1;
+  std::atomic<int64_t> next_{0};
+};
+
 struct SplitRun {
   const Launch& launch;
   Launch::KernelMemory memory;  // scratch: the first block, or null
-  int64_t step = 0;             // items of a call, where parts take what is left
-  std::atomic<int64_t> next{0};
+  ItemsLeft left;               // where parts take it
 };
 
-// Calls that a part of a launch makes. A core that something else keeps busy then leaves its items to the others, but
-// what a kernel does once in a call is done so many times.
-constexpr int64_t kCallsOfPart = 3;
+// Calls that a part makes are no smaller than what so many for each would be.
+constexpr int64_t kMostCallsOfPart = 6;
 
 // The row function of any element-wise launch.
 void RunKernel(const void* args, int64_t begin, int64_t end) {
@@ -341,7 +363,7 @@ void Launch::Run(device::RunContext& context, void* workspace) const {
     };
     const int64_t row_units = row_.count / ir::kRangeUnit;
     context.scheduler().ParallelFor(row_units, device::EvenGrain(row_units, grain / ir::kRangeUnit, Parallelism()),
-                                    body, const_cast<Launch*>(this));
+                                    body, const_cast<Launch*>(this), row_.count / grain);
     return;
   }
   const auto begin = reinterpret_cast<uintptr_t>(workspace);
@@ -350,29 +372,30 @@ void Launch::Run(device::RunContext& context, void* workspace) const {
   if (scratch_bytes != 0 && !has_scratch_on_stack()) all.scratch = all.workspace + scratch_offset;
   if (parts_ == 1) return RunPart(*this, {0, units}, all);
   if (goes_in_steps) return RunTeam(context, *this, all);
-  SplitRun run{*this, all};
   if (scratch_bytes == 0) {
+    SplitRun run{*this, all, {}};
     const auto body = [](void* arg, int64_t first, int64_t last) {
       const SplitRun& split = *static_cast<const SplitRun*>(arg);
       split.launch.kernel(split.launch, {first, last}, split.memory);
     };
-    context.scheduler().ParallelFor(units, device::EvenGrain(units, grain, Parallelism()), body, &run);
+    context.scheduler().ParallelFor(units, device::EvenGrain(units, grain, Parallelism()), body, &run, units / grain);
     return;
   }
   // Each part has a block of scratch. No call is for less than half of what is worth a thread.
-  run.step = std::max({int64_t{1}, grain / 2, (units + parts_ * kCallsOfPart - 1) / (parts_ * kCallsOfPart)});
+  const int64_t most_calls = parts_ * kMostCallsOfPart;
+  SplitRun run{*this, all, {units, std::max({int64_t{1}, grain / 2, (units + most_calls - 1) / most_calls}), parts_}};
   const auto body = [](void* arg, int64_t first, int64_t last) {
-    auto& [launch, memory, step, next] = *static_cast<SplitRun*>(arg);
+    auto& [launch, memory, left] = *static_cast<SplitRun*>(arg);
     for (int64_t part = first; part < last; ++part) {
       const KernelMemory own = MemoryOfPart(launch, memory, part);
       for (;;) {
-        const int64_t from = next.fetch_add(step, std::memory_order_relaxed);
-        if (from >= launch.units) break;
-        RunPart(launch, {from, std::min(from + step, launch.units)}, own);
+        const kernels::Range some = left.Take();
+        if (some.begin == some.end) break;
+        RunPart(launch, some, own);
       }
     }
   };
-  context.scheduler().ParallelFor(parts_, 1, body, &run);
+  context.scheduler().ParallelFor(parts_, 1, body, &run, units / grain);
 }
 
 void* TaskMemory::Allocate(uint64_t bytes) {

@@ -427,6 +427,42 @@ TEST(Scheduler, ParallelForOfManyCallersAtOnce) {
   EXPECT_EQ(sum, int64_t{1000} * rounds * kCallers);
 }
 
+TEST(Scheduler, ShortLoopsWakeNobodyUntilTheyAddUp) {
+  const int64_t of_wake = TheCosts().wake_ns / TheCosts().thread_ns;
+  if (of_wake < 4) GTEST_SKIP() << "each loop that is worth two threads is worth a wake-up";
+  UnsharedWork work;
+  EXPECT_TRUE(work.Add(of_wake)) << "one that is worth it";
+  EXPECT_TRUE(work.Add(INT64_MAX)) << "one of which nothing is known";
+  EXPECT_FALSE(work.Add(of_wake - 1));
+  EXPECT_TRUE(work.Add(2));
+  EXPECT_FALSE(work.Add(of_wake - 1)) << "they are counted anew";
+  EXPECT_TRUE(work.Add(of_wake)) << "which pays for the one before";
+  EXPECT_FALSE(work.Add(of_wake - 1));
+  work.Forget();
+  EXPECT_FALSE(work.Add(of_wake - 1)) << "there was help";
+}
+
+// Of loops that are each too short to wake somebody for.
+TEST(Scheduler, ShortLoopsGetHelpInTheEnd) {
+  Scheduler scheduler(2);
+  ASSERT_TRUE(scheduler.Start().ok());
+  struct Seen {
+    const std::thread::id caller = std::this_thread::get_id();
+    std::atomic<bool> another{false};
+  } seen;
+  WaitUntil([&] {
+    scheduler.ParallelFor(
+        2, 1,
+        [](void* arg, int64_t, int64_t) {
+          auto& [caller, another] = *static_cast<Seen*>(arg);
+          if (std::this_thread::get_id() != caller) another = true;
+          std::this_thread::yield();
+        },
+        &seen, 2);
+    return seen.another.load();
+  });
+}
+
 // Two parts that wait for each other: without the thread that waits for the runnable, the loop would not end, because
 // the other worker is not there. What belongs to another runnable is left alone.
 TEST(Scheduler, WhoWaitsTakesPartsOfALoop) {
