@@ -83,8 +83,8 @@ class DeviceAllocator {
   /// Around a capture of any stream of the device: begin after the runtime's, end after the runtime's.
   void MarkCaptureBegin(int device);
   void MarkCaptureEnd(int device);
-  /// Blocks that were freed and used again while the capture with this id was open (captured_blocks.h). Asked once,
-  /// before its MarkCaptureEnd.
+  /// Blocks that were freed while the capture with this id was open, and that it has used again or passed over
+  /// (captured_blocks.h). Asked once, before its MarkCaptureEnd.
   std::vector<ReusedBlock> TakeReusedBlocks(int device, uint64_t capture);
 
   // Limits and policy.

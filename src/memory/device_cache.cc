@@ -215,7 +215,8 @@ void* DeviceCache::HandOut(Block* block, Request& request) {
     block->hold.store(BlockHold::kHeld, std::memory_order_release);
   }
   if (MayBeCaptured(*block)) [[unlikely]]
-    captured_blocks_.NoteGiven(host_.driver.MomentInCapture(block->silo->stream), block->address, block->size);
+    captured_blocks_.NoteGiven(host_.driver.MomentInCapture(block->silo->stream), block->address, block->size,
+                               block->silo);
   if (is_checked_) [[unlikely]]
     OpenBlock(*block);
   if (trace_.is_on()) {
@@ -250,7 +251,8 @@ Status DeviceCache::Free(Block* block, const void* address, const TraceContextPt
   }
   TakeBack(block, context);
   if (MayBeCaptured(*block)) [[unlikely]]
-    captured_blocks_.NoteFreed(host_.driver.MomentInCapture(block->silo->stream), block->address);
+    captured_blocks_.NoteFreed(host_.driver.MomentInCapture(block->silo->stream), block->address,
+                               block->uses.empty() ? block->silo : nullptr);
   // Memory that goes back to the device at once must not be in use on its own stream either.
   if (block->silo->blocks->pool->uncached) block->uses.push_back({block->silo->stream});
   if (block->uses.empty()) {

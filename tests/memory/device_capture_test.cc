@@ -670,7 +670,7 @@ TEST_F(Forgotten, EverythingGoesAndTheAllocatorGoesOn) {
   }
 }
 
-// What a capture is told of its blocks: only those whose memory it has seen given out anew.
+// What a capture is told of its blocks: those whose memory it has seen given out anew, or passed over.
 struct Reused : DeviceTest {
   void Record(void* stream, int tasks) {
     for (int i = 0; i < tasks; ++i) sim.Capture(stream);
@@ -721,14 +721,44 @@ TEST_F(Reused, APartIsEnough) {
 
 TEST_F(Reused, NeighboursThatNobodyGotAreNot) {
   BeginCapture(s1);
-  char* first = Get(2 * kMiB, s1);
+  char* first = Get(4 * kMiB, s1);
   char* second = Get(2 * kMiB, s1);
-  EXPECT_EQ(second, first + 2 * kMiB);
+  EXPECT_EQ(second, first + 4 * kMiB);
   Record(s1, 1);
   Put(first);
   Put(second);  // one free block from now on
-  EXPECT_EQ(Get(2 * kMiB, s1), first);
-  EXPECT_EQ(Take(), (Blocks{Block(first, 2 * kMiB, 0, 1)}));
+  EXPECT_EQ(Get(4 * kMiB, s1), first);
+  EXPECT_EQ(Take(), (Blocks{Block(first, 4 * kMiB, 0, 1)}));
+  EndCapture();
+}
+
+// Which of the blocks that fit is chosen is the allocator's business.
+TEST_F(Reused, WhatIsPassedOverIsTold) {
+  BeginCapture(s1);
+  char* large = Get(6 * kMiB, s1);
+  Get(2 * kMiB, s1);  // so that free ones do not become one
+  char* small = Get(3 * kMiB, s1);
+  Get(2 * kMiB, s1);
+  Record(s1, 1);
+  Put(large);
+  Record(s1, 1);
+  Put(small);
+  EXPECT_EQ(Get(2 * kMiB, s1), small);
+  EXPECT_EQ(Take(), (Blocks{Block(large, 6 * kMiB, 0, 1), Block(small, 3 * kMiB, 0, 2)}));
+  EndCapture();
+}
+
+TEST_F(Reused, WhatIsTooSmallOrOfAnotherStreamIsNotPassedOver) {
+  BeginCapture(s1);
+  BeginCapture(s2, kQ, 8);
+  char* block = Get(4 * kMiB, s1);
+  Get(2 * kMiB, s1);  // so that it stays a block of its own
+  Record(s1, 1);
+  Put(block);
+  EXPECT_NE(Get(5 * kMiB, s1), block);
+  EXPECT_NE(Get(4 * kMiB, s2), block);
+  EXPECT_EQ(Take(7), Blocks{});
+  EndCapture(kQ, 8);
   EndCapture();
 }
 
