@@ -303,6 +303,36 @@ void RunUnfold(const Launch& launch, kernels::Range range, const Launch::KernelM
   kernels::Unfold(launch.State<LinkState>().unfolded, launch.refs[1], static_cast<float*>(launch.refs[0].data), range);
 }
 
+// What a norm of inference computes its scales from, as it was the last time.
+class NormNumbers {
+ public:
+  explicit NormNumbers(int64_t channels = 0)
+      : channels_(channels), seen_(static_cast<size_t>(kParameters * channels)) {}
+
+  // True also where that cannot be told at a glance. Knows the numbers from now on.
+  bool HaveChanged(const kernels::BatchNormArgs& args) {
+    const auto bytes = static_cast<size_t>(channels_) * sizeof(float);
+    bool changed = !std::exchange(has_seen_, true);
+    float* seen = seen_.data();
+    for (const TensorRef* ref : {args.weight, args.bias, args.running_mean, args.running_var}) {
+      if (ref == nullptr) continue;
+      if (ref->dtype != DType::kFloat || (ref->strides[0] != 1 && channels_ > 1)) return true;
+      if (std::memcmp(seen, ref->data, bytes) != 0) {
+        std::memcpy(seen, ref->data, bytes);
+        changed = true;
+      }
+      seen += channels_;
+    }
+    return changed;
+  }
+
+ private:
+  static constexpr int64_t kParameters = 4;
+  int64_t channels_;
+  bool has_seen_ = false;
+  std::vector<float> seen_;
+};
+
 class PictureLink final : public ir::Link {
  public:
   PictureLink(const Plan& plan, const Views& views)
@@ -319,6 +349,7 @@ class PictureLink final : public ir::Link {
     plan.norm->Retain();
     norm_.reset(plan.norm);
     state_->scaling.resize(static_cast<size_t>(3 * plan.result.channels));
+    norm_numbers_ = NormNumbers(plan.result.channels);
   }
 
   const ChannelsLastConv& conv() const { return state_->conv; }
@@ -382,7 +413,9 @@ class PictureLink final : public ir::Link {
       FindElementNorm(*norm_, args);
       float* const rows = state_->scaling.data();
       const auto channels = static_cast<int64_t>(state_->scaling.size() / 3);
-      kernels::BatchNormScaling(args, channels, rows, rows + channels, rows + 2 * channels);
+      if (norm_numbers_.HaveChanged(args)) {
+        kernels::BatchNormScaling(args, channels, rows, rows + channels, rows + 2 * channels);
+      }
     }
     for (const LaunchPtr& launch : launches_) launch->Run(context, scratch_);
   }
@@ -436,6 +469,7 @@ class PictureLink final : public ir::Link {
   const std::shared_ptr<LinkState> state_;
   const TensorRef weight_;
   std::unique_ptr<const Launch, LaunchRelease> norm_;
+  NormNumbers norm_numbers_;
   std::vector<LaunchPtr> launches_;  // in the order in which they run
   Launch* convolution_ = nullptr;
   std::shared_ptr<ChainMemory> memory_;
