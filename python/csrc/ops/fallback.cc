@@ -35,6 +35,7 @@
 #include "ops/native.h"
 #include "ops/op_traits.h"
 #include "ops/tensors.h"
+#include "ops/unboxed.h"
 #include "ops/values.h"
 #include "rng/generator.h"
 
@@ -54,8 +55,8 @@ void CheckLayout(const OpTraits& traits, const at::Tensor& tensor) {
 // One call: its arguments, and where it runs.
 class Call {
  public:
-  Call(const c10::OperatorHandle& op, const OpTraits& traits, c10::ArrayRef<IValue> arguments)
-      : op_(op), traits_(traits), arguments_(arguments) {
+  Call(const c10::OperatorHandle& op, const OpTraits& traits, c10::ArrayRef<IValue> arguments, Returned returned)
+      : op_(op), traits_(traits), arguments_(arguments), returned_(returned) {
     FindDevice();
   }
 
@@ -88,6 +89,7 @@ class Call {
   const c10::OperatorHandle& op_;
   const OpTraits& traits_;
   c10::ArrayRef<IValue> arguments_;
+  Returned returned_;
   c10::Device device_{c10::kPrivateUse1, -1};
   bool is_captured_ = false;  // the stream, for calls of the device's kernels
 };
@@ -323,7 +325,11 @@ Call::Results Call::RunAsync(const Announcement& announced, NativePlan* plan) {
   bool all_are_new = traits_.makes_tensors;
   for (const AnnouncedReturn& value : announced.returns) {
     if (value.argument >= 0) {
-      results.push_back(arguments_[static_cast<size_t>(value.argument)]);
+      if (returned_ == Returned::kAll) {
+        results.push_back(arguments_[static_cast<size_t>(value.argument)]);
+      } else {
+        results.emplace_back();
+      }
       made.emplace_back();
       all_are_new = false;
       continue;
@@ -477,30 +483,33 @@ void Refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack*) {
 
 }  // namespace
 
+c10::SmallVector<IValue, 4> RunOperator(const c10::OperatorHandle& op, const OpTraits& traits,
+                                        c10::ArrayRef<IValue> arguments, Returned returned) {
+  Call call(op, traits, arguments, returned);
+  const DeviceScope scope(call.device().index());
+  try {
+    return call.Run();
+  } catch (const c10::Error& error) {
+    NoteError(error, traits.name.c_str());
+    throw;
+  } catch (const python_error& error) {
+    NoteError(error, traits.name.c_str());
+    throw;
+  } catch (const pybind11::error_already_set& error) {  // of a Meta kernel that is Python code
+    const pybind11::gil_scoped_acquire gil;
+    python_error words;
+    words.type = Py_NewRef(error.type().ptr());
+    words.value = Py_NewRef(error.value().ptr());
+    NoteError(words, traits.name.c_str());
+    throw;
+  }
+}
+
 void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const OpTraits& traits = TraitsOf(op);
   const size_t count = traits.is_written.size();
   const c10::ArrayRef<IValue> arguments = c10::ArrayRef<IValue>(*stack).slice(stack->size() - count);
-  Call call(op, traits, arguments);
-  const DeviceScope scope(call.device().index());
-  auto results = [&] {
-    try {
-      return call.Run();
-    } catch (const c10::Error& error) {
-      NoteError(error, traits.name.c_str());
-      throw;
-    } catch (const python_error& error) {
-      NoteError(error, traits.name.c_str());
-      throw;
-    } catch (const pybind11::error_already_set& error) {  // of a Meta kernel that is Python code
-      const pybind11::gil_scoped_acquire gil;
-      python_error words;
-      words.type = Py_NewRef(error.type().ptr());
-      words.value = Py_NewRef(error.value().ptr());
-      NoteError(words, traits.name.c_str());
-      throw;
-    }
-  }();
+  auto results = RunOperator(op, traits, arguments, Returned::kAll);
   torch::jit::drop(*stack, count);
   for (IValue& result : results) stack->push_back(std::move(result));
 }
@@ -566,11 +575,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       const size_t dot = form.find('.');
       const auto op = c10::Dispatcher::singleton().findSchema(
           {"aten::" + form.substr(0, dot), dot == std::string::npos ? "" : form.substr(dot + 1)});
-      if (op.has_value() && IsPutTogether(*op)) {
+      if (op.has_value() && IsPutTogether(*op) && !UnboxedKernel(form).has_value()) {
         m.impl(form.c_str(), torch::CppFunction::makeFromBoxedFunction<&Fallback>());
       }
     }
   }
+  for (const std::string_view name : UnboxedOperators()) m.impl(std::string(name).c_str(), *UnboxedKernel(name));
 }
 
 }  // namespace
