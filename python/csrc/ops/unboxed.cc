@@ -71,8 +71,12 @@ IValue ValueOf(const T& value) {
 template <size_t kCount>
 class Arguments {
  public:
+  // Delegates, so that those that are there are returned if there is no memory for another.
   template <class... Args>
-  explicit Arguments(const Args&... args) : values_{ValueOf(args)...} {}
+  explicit Arguments(const Args&... args) : Arguments(Empty()) {
+    IValue* next = values_.data();
+    ((*next++ = ValueOf(args)), ...);
+  }
   ~Arguments() {
     for (IValue& value : values_) Return(value);
   }
@@ -82,6 +86,9 @@ class Arguments {
   c10::ArrayRef<IValue> values() const { return values_; }
 
  private:
+  struct Empty {};
+  explicit Arguments(Empty) {}
+
   std::array<IValue, kCount> values_;
 };
 
