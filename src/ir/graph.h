@@ -114,8 +114,8 @@ struct Lane {
 };
 
 /// A block of memory that the program got while it captured the tasks from `first` on, and had given back when it came
-/// to the task `behind`; and that could have been given out anew, in part at least, before the capture ended. So once the
-/// graph has run, nobody reads what these tasks have left in it: the program has no object there.
+/// to the task `behind`; and that could have been given out anew, in part at least, before the capture ended. So once
+/// the graph has run, nobody reads what these tasks have left in it: the program has no object there.
 struct ReusedBlock {
   uintptr_t begin, end;
   uint32_t first, behind;
