@@ -97,6 +97,13 @@ def test_calls_that_are_refused_leave_them_so_too(npu, call):
     assert x.sum().item() == 20 and y.sum().item() == 28
 
 
+@pytest.mark.parametrize("name", ["add.Tensor", "mul_.Tensor", "relu", "addmm", "sum.dim_IntList"])
+def test_their_kernels_have_their_own_signatures(npu, name):
+    kernels = torch._C._dispatch_dump(f"aten::{name}").splitlines()
+    (ours,) = [line for line in kernels if line.startswith("PrivateUse1:")]
+    assert ours.endswith("[ boxed unboxed ]")
+
+
 def test_tensors_that_only_the_call_knows(npu):
     for _ in range(5):
         assert (torch.full((8,), 2.0, device="npu") + torch.full((8,), 3.0, device="npu")).tolist() == [5.0] * 8

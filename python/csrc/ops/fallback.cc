@@ -575,12 +575,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       const size_t dot = form.find('.');
       const auto op = c10::Dispatcher::singleton().findSchema(
           {"aten::" + form.substr(0, dot), dot == std::string::npos ? "" : form.substr(dot + 1)});
-      if (op.has_value() && IsPutTogether(*op) && !UnboxedKernel(form).has_value()) {
+      if (op.has_value() && IsPutTogether(*op) && !IsUnboxed(form)) {
         m.impl(form.c_str(), torch::CppFunction::makeFromBoxedFunction<&Fallback>());
       }
     }
   }
-  for (const std::string_view name : UnboxedOperators()) m.impl(std::string(name).c_str(), *UnboxedKernel(name));
 }
 
 }  // namespace

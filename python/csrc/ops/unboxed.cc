@@ -33,6 +33,7 @@
 #include <ATen/ops/sub_ops.h>
 #include <ATen/ops/sum_ops.h>
 #include <ATen/ops/tanh_ops.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <array>
@@ -113,7 +114,7 @@ struct Unboxed<Op, Result(Args...)> {
 };
 
 struct Entry {
-  std::string_view name;
+  const char* name;
   torch::CppFunction (*make)();
 };
 
@@ -168,19 +169,14 @@ constexpr Entry kEntries[] = {
     {"mean.dim", Make<o::mean_dim>},
 };
 
-}  // namespace
-
-std::optional<torch::CppFunction> UnboxedKernel(std::string_view name) {
-  const auto* const entry =
-      std::find_if(std::begin(kEntries), std::end(kEntries), [&](const Entry& each) { return each.name == name; });
-  if (entry == std::end(kEntries)) return std::nullopt;
-  return entry->make();
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const Entry& entry : kEntries) m.impl(entry.name, entry.make());
 }
 
-std::vector<std::string_view> UnboxedOperators() {
-  std::vector<std::string_view> names;
-  for (const Entry& entry : kEntries) names.push_back(entry.name);
-  return names;
+}  // namespace
+
+bool IsUnboxed(std::string_view name) {
+  return std::any_of(std::begin(kEntries), std::end(kEntries), [&](const Entry& each) { return each.name == name; });
 }
 
 }  // namespace torch_npu

@@ -6,17 +6,11 @@
 // operand. These kernels describe their arguments as values, too, but borrow the tensors.
 #pragma once
 
-#include <torch/library.h>
-
-#include <optional>
 #include <string_view>
-#include <vector>
 
 namespace torch_npu {
 
-/// Of the operator with that name, without "aten::"; none: it has no such kernel.
-std::optional<torch::CppFunction> UnboxedKernel(std::string_view name);
-/// All names that have one.
-std::vector<std::string_view> UnboxedOperators();
+/// Whether the operator with that name, without "aten::", has such a kernel.
+bool IsUnboxed(std::string_view name);
 
 }  // namespace torch_npu
