@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One contestant of models_bench.py on one model of definitions.py, in the interpreter that runs this file.
+"""One contestant of models_bench.py on one model of definitions.py or wider.py, in the interpreter that runs this file.
 
     python contestants.py MODEL CONTESTANT THREADS
 
@@ -25,6 +25,7 @@ import torch
 
 import definitions
 import turns
+import wider
 
 
 def first(result):
@@ -167,7 +168,7 @@ def main():
     torch.set_num_threads(int(threads))
     torch._dynamo.config.allow_rnn = True
     torch.manual_seed(1)
-    model, inputs = definitions.MODELS[name]()
+    model, inputs = (definitions.MODELS | wider.MODELS)[name]()
     with torch.inference_mode():
         expected = first(copy.deepcopy(model)(*inputs)).float()
     begun = time.process_time()

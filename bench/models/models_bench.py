@@ -231,6 +231,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=".*", help="a regular expression for whole names")
     parser.add_argument("--contestants", default=".*", help="a regular expression for whole names")
+    parser.add_argument("--wider", action="store_true", help="the models of wider.py, in place of those of definitions.py")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--seconds", type=float, default=0.15, help="of a turn")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -244,7 +245,8 @@ def main():
     for name in ("ours", "others", "llama", "published"):  # processes have another working folder
         if getattr(options, name):
             setattr(options, name, os.path.abspath(getattr(options, name)))
-    names = subprocess.run([options.others, "-c", "import definitions; print(*definitions.MODELS, sep='\\n')"], cwd=HERE, check=True,
+    models = "wider" if options.wider else "definitions"
+    names = subprocess.run([options.others, "-c", f"import {models}; print(*{models}.MODELS, sep='\\n')"], cwd=HERE, check=True,
                            capture_output=True, text=True, env=dict(os.environ, TORCH_DEVICE_BACKEND_AUTOLOAD="0")).stdout.split("\n")
     results = {}
     for model in filter(None, names):

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/channels_last_conv.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 
 #include "kernels/plane.h"
 #include "kernels/simd/activation_rows.h"
@@ -46,7 +48,34 @@ bool IsEven(const TensorRef& ref) {
          (ref.sizes[0] == 1 || ref.strides[0] == step * ref.sizes[4] * ref.sizes[3]);
 }
 
+// Null: sums become what the activation says while they are stored.
+RowFn RowOf(const ConvEpilogue& epilogue) {
+  switch (epilogue.activation) {
+    case ConvActivation::kHardSwish:
+      return simd::FindActivationRow(simd::ActivationRow::kHardswish, DType::kFloat).function;
+    case ConvActivation::kSwish: return simd::FindActivationRow(simd::ActivationRow::kSilu, DType::kFloat).function;
+    case ConvActivation::kRow: return epilogue.row;
+    default: return nullptr;
+  }
+}
+
 }  // namespace
+
+ActivationPass::ActivationPass(const ConvEpilogue& epilogue) : row_(RowOf(epilogue)) {
+  std::copy(std::begin(epilogue.numbers), std::end(epilogue.numbers), numbers_);
+}
+
+void ActivationPass::Run(float* sums, int64_t step, int64_t pixels, int64_t columns) const {
+  if (row_ == nullptr) return;
+  const bool is_run = step == columns;
+  for (int64_t p = 0; p < (is_run ? 1 : pixels); ++p) {
+    RowArgs row{};
+    row.out = sums + p * step;
+    row.in[0] = row.out;
+    row.numbers = numbers_;
+    row_(&row, 0, is_run ? pixels * columns : columns);
+  }
+}
 
 bool ChannelsLastConv::Fits(const ConvShape& shape, const TensorRef& input, const TensorRef& out) {
   if (shape.transposed || input.dtype == DType::kDouble || !IsUnused(shape.dims[0])) return false;
@@ -63,7 +92,11 @@ bool ChannelsLastConv::Fits(const ConvShape& shape, const TensorRef& input, cons
 
 ChannelsLastConv::ChannelsLastConv(const ConvShape& shape, const TensorRef& input, const TensorRef& out,
                                    const ConvEpilogue& epilogue, bool keeps_weight)
-    : shape_(shape), epilogue_(epilogue), is_direct_(out.dtype == DType::kFloat), width_(simd::PanelWidth(float())) {
+    : shape_(shape),
+      epilogue_(epilogue),
+      activate_(epilogue),
+      is_direct_(out.dtype == DType::kFloat),
+      width_(simd::PanelWidth(float())) {
   const ConvDim& h = shape.dims[1];
   const ConvDim& w = shape.dims[2];
   is_depthwise_ = shape.in_channels == 1 && shape.out_channels == 1;
@@ -82,11 +115,6 @@ ChannelsLastConv::ChannelsLastConv(const ConvShape& shape, const TensorRef& inpu
   }
   packed_elements_ =
       is_depthwise_ ? taps_ * shape.groups : shape.groups * panels_ * width_ * h.kernel * w.kernel * shape.in_channels;
-  if (epilogue.activation == ConvActivation::kHardSwish) {
-    activate_ = simd::FindActivationRow(simd::ActivationRow::kHardswish, DType::kFloat).function;
-  } else if (epilogue.activation == ConvActivation::kSwish) {
-    activate_ = simd::FindActivationRow(simd::ActivationRow::kSilu, DType::kFloat).function;
-  }
   by_patches_ = AllowsPatches(input) && patches() >= (keeps_weight ? kLeastPatches : kLeastPatchesOfRun);
   if (by_patches_) {
     patch_begin_ = packed_elements_;
@@ -495,18 +523,6 @@ void ChannelsLastConv::MultiplyPixels(const Operands& operands, const Part& part
   }
 }
 
-// While what the unit wrote is still in the second-level cache.
-void ChannelsLastConv::Activate(float* sums, int64_t step, int64_t pixels, int64_t columns) const {
-  if (activate_ == nullptr) return;
-  const bool is_run = step == columns;
-  for (int64_t p = 0; p < (is_run ? 1 : pixels); ++p) {
-    RowArgs row{};
-    row.out = sums + p * step;
-    row.in[0] = row.out;
-    activate_(&row, 0, is_run ? pixels * columns : columns);
-  }
-}
-
 void ChannelsLastConv::RunPixels(const Operands& operands, const Part& part, const Scratch& scratch) const {
   const TensorRef& out = operands.out;
   const int64_t out_step = PixelStep(out);
@@ -519,7 +535,8 @@ void ChannelsLastConv::RunPixels(const Operands& operands, const Part& part, con
   } else {
     MultiplyPixels(operands, part, scratch, sums, sums_step, epilogue);
   }
-  Activate(sums, sums_step, part.pixels.end - part.pixels.begin, part.columns);
+  // While what the unit wrote is still in the second-level cache.
+  activate_.Run(sums, sums_step, part.pixels.end - part.pixels.begin, part.columns);
   if (is_direct_) return;
   const CastFn cast = FindCast(DType::kFloat, out.dtype);
   const int64_t item = ItemSize(out.dtype);
@@ -558,7 +575,7 @@ void ChannelsLastConv::FindPatches(const Operands& operands, Range range, const 
 
 void ChannelsLastConv::ActivatePatches(const Part& part, int64_t left_out, float* to, int64_t step,
                                        const Scratch& scratch) const {
-  if (activate_ == nullptr) return;
+  if (activate_.IsNothing()) return;
   const int64_t* next = scratch.left_out;
   for (int64_t patch = 0; patch < part.pixels.end; ++patch) {
     if (next < scratch.left_out + left_out && *next == patch) {
@@ -566,7 +583,7 @@ void ChannelsLastConv::ActivatePatches(const Part& part, int64_t left_out, float
       continue;
     }
     for (const int64_t* pixel = scratch.outputs + 4 * patch; pixel < scratch.outputs + 4 * patch + 4; ++pixel) {
-      if (*pixel >= 0) Activate(to + *pixel * step, step, 1, part.columns);
+      if (*pixel >= 0) activate_.Run(to + *pixel * step, step, 1, part.columns);
     }
   }
 }

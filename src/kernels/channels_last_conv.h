@@ -28,10 +28,27 @@
 namespace reprise::kernels {
 
 /// What follows a convolution and a sum with another tensor.
-enum class ConvActivation : uint8_t { kNone, kClamp, kHardSwish, kSwish, kRelu };
+enum class ConvActivation : uint8_t { kNone, kClamp, kHardSwish, kSwish, kRelu, kRow };
 struct ConvEpilogue {
   ConvActivation activation = ConvActivation::kNone;
-  float low = 0, high = 0;  ///< of a clamp
+  float low = 0, high = 0;          ///< of a clamp
+  RowFn row = nullptr;              ///< of kRow: a function of one input, float32
+  float numbers[kMaxNumbers] = {};  ///< that it takes
+};
+
+/// What becomes of sums that are there, in a pass of its own: a row function, or nothing.
+class ActivationPass {
+ public:
+  ActivationPass() = default;
+  explicit ActivationPass(const ConvEpilogue& epilogue);
+
+  bool IsNothing() const { return row_ == nullptr; }
+  /// In place; `step`: elements from one pixel to the next.
+  void Run(float* sums, int64_t step, int64_t pixels, int64_t columns) const;
+
+ private:
+  RowFn row_ = nullptr;
+  float numbers_[kMaxNumbers] = {};
 };
 
 /// Everything that follows from shapes, types and strides; const and safe for use by many threads.
@@ -123,7 +140,6 @@ class ChannelsLastConv {
   simd::PixelEpilogue EpilogueOf(const Operands& operands, const Part& part, const Scratch& scratch) const;
   void MultiplyPixels(const Operands& operands, const Part& part, const Scratch& scratch, float* sums,
                       int64_t sums_step, const simd::PixelEpilogue& epilogue) const;
-  void Activate(float* sums, int64_t step, int64_t pixels, int64_t columns) const;
   void ActivatePatches(const Part& part, int64_t left_out, float* to, int64_t step, const Scratch& scratch) const;
   void RunPixels(const Operands& operands, const Part& part, const Scratch& scratch) const;
   void RunPatches(const Operands& operands, const Part& part, const Scratch& scratch) const;
@@ -132,7 +148,7 @@ class ChannelsLastConv {
 
   ConvShape shape_;
   ConvEpilogue epilogue_;
-  RowFn activate_ = nullptr;   ///< of activations that sums do not become while they are stored
+  ActivationPass activate_;    ///< of activations that sums do not become while they are stored
   bool is_direct_ = false;     ///< sums are where the outputs are
   bool is_depthwise_ = false;  ///< groups of one channel
   bool joins_taps_ = false;    ///< those of a row of the kernel are one

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "kernels/activation_functions.h"
 #include "kernels/arithmetic_functions.h"
 #include "kernels/channels_last_conv.h"
+#include "kernels/math_functions.h"
 #include "kernels/picture_layout.h"
 #include "kernels/simd/channels_last.h"
 #include "kernels/simd/matmul_tile.h"
@@ -126,6 +128,18 @@ TensorRef PlanesOf(const Picture& picture) {
   return kernels::MakeContiguous(picture.data(), DType::kFloat, {picture.batch, picture.channels, 1, 1, picture.plane});
 }
 
+// Whether an activation is applied in a pass of its own. Its rows give an element the same bits wherever it lies.
+bool IsActivation(kernels::RowFn row) {
+  static constexpr const kernels::ElementFn* kFunctions[] = {
+      &kernels::kEluFn,         &kernels::kFastGeluFn,  &kernels::kGeluFn,      &kernels::kGeluTanhFn,
+      &kernels::kHardsigmoidFn, &kernels::kHardswishFn, &kernels::kLeakyReluFn, &kernels::kMishFn,
+      &kernels::kSigmoidFn,     &kernels::kSiluFn,      &kernels::kSoftplusFn,  &kernels::kTanhFn,
+  };
+  return row != nullptr && std::any_of(std::begin(kFunctions), std::end(kFunctions), [row](const auto* function) {
+           return function->find(DType::kFloat).function == row;
+         });
+}
+
 // ---- Links ----
 
 struct LaunchRelease {
@@ -216,6 +230,7 @@ struct Aftermath {
   std::vector<Store> before, behind;  // what is there before the rest is computed, and behind that
   bool finishes = false;              // there is a rest
   simd::FinishedPixels rest{};        // of all pixels; without the scaling
+  kernels::ActivationPass activate;   // behind it
   bool scales = false;
 
   bool IsNothing() const { return before.empty() && behind.empty() && !finishes; }
@@ -234,6 +249,7 @@ struct Aftermath {
       }
       if (block.epilogue.addend != nullptr) block.epilogue.addend += at;
       simd::FinishPixels(block);
+      activate.Run(block.out, block.stride, block.pixels, block.columns);
     }
     for (const Store& store : behind) Write(store, pixels, of);
   }
@@ -617,10 +633,17 @@ class ChainMaker {
       plan.epilogue.activation = ConvActivation::kRelu;
       return true;
     }
-    if (!is(kernels::kHardtanhFn) && !is(kernels::kClampFn)) return false;
-    float bounds[2];
-    std::memcpy(bounds, launch.element.numbers, sizeof bounds);
-    plan.epilogue = {ConvActivation::kClamp, bounds[0], bounds[1]};
+    if (is(kernels::kHardtanhFn) || is(kernels::kClampFn)) {
+      float bounds[2];
+      std::memcpy(bounds, launch.element.numbers, sizeof bounds);
+      plan.epilogue = {ConvActivation::kClamp, bounds[0], bounds[1]};
+      return true;
+    }
+    if (!IsActivation(function)) return false;
+    plan.epilogue = {};
+    plan.epilogue.activation = ConvActivation::kRow;
+    plan.epilogue.row = function;
+    std::memcpy(plan.epilogue.numbers, launch.element.numbers, sizeof plan.epilogue.numbers);
     return true;
   }
 
@@ -882,6 +905,7 @@ class ChainMaker {
       after.rest.out = result;
       after.rest.stride = plan.result.channels;
       after.rest.epilogue = EpilogueOf(plan.epilogue);
+      after.activate = kernels::ActivationPass(plan.epilogue);
       if (plan.sum != kNone && !plan.IsInHead(plan.sum)) {
         after.rest.epilogue.addend = static_cast<const float*>(addend.data);
         after.rest.epilogue.addend_stride = plan.result.channels;

@@ -17,8 +17,10 @@
 #include "aclnnop/aclnn_batch_norm.h"
 #include "aclnnop/aclnn_convolution.h"
 #include "aclnnop/aclnn_hardtanh.h"
+#include "aclnnop/aclnn_leaky_relu.h"
 #include "aclnnop/aclnn_mul.h"
 #include "aclnnop/aclnn_relu.h"
+#include "aclnnop/aclnn_silu.h"
 #include "base/env.h"
 #include "device/write_watch.h"
 #include "harness.h"
@@ -48,7 +50,7 @@ constexpr int64_t kSmall = 7;  // whose filters of several taps are multiplied a
 
 constexpr int kEnoughReplays = 5;
 
-enum Kind { kThreeTaps, kOneTap, kOwnChannels, kNorm, kRelu, kHardtanh, kAdd, kMul, kKinds };
+enum Kind { kThreeTaps, kOneTap, kOwnChannels, kNorm, kRelu, kHardtanh, kSilu, kLeakyRelu, kAdd, kMul, kKinds };
 struct Call {
   Kind kind;
   size_t a, b, out;  // pictures
@@ -146,6 +148,14 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<int64
                   aclOpExecutor** ex) { return aclnnHardtanhGetWorkspaceSize(a, low.get(), high.get(), out, ws, ex); },
               aclnnHardtanh);
         return;
+      case kSilu:
+        issue([&](uint64_t* ws, aclOpExecutor** ex) { return aclnnSiluGetWorkspaceSize(a, out, ws, ex); }, aclnnSilu);
+        return;
+      case kLeakyRelu:
+        issue([&](uint64_t* ws,
+                  aclOpExecutor** ex) { return aclnnLeakyReluGetWorkspaceSize(a, slope.get(), out, ws, ex); },
+              aclnnLeakyRelu);
+        return;
       case kAdd:
         issue(
             [&](uint64_t* ws, aclOpExecutor** ex) { return aclnnAddGetWorkspaceSize(a, b, alpha.get(), out, ws, ex); },
@@ -191,7 +201,7 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<int64
     EXPECT_EQ(now.linked - before_all.linked, tasks * count);
   }
 
-  const TestScalar alpha{ACL_FLOAT, {1}}, low{ACL_FLOAT, {-0.25L}}, high{ACL_FLOAT, {1.5L}};
+  const TestScalar alpha{ACL_FLOAT, {1}}, low{ACL_FLOAT, {-0.25L}}, high{ACL_FLOAT, {1.5L}}, slope{ACL_FLOAT, {0.125L}};
   std::vector<std::unique_ptr<TestTensor>> pictures, vectors, saved;
   std::vector<std::unique_ptr<TestTensor>> weights[3];
   std::vector<std::vector<char>> before;
@@ -214,6 +224,19 @@ TEST_P(ChainTest, ABlockGivesTheBitsOfEagerCalls) {
   ExpectChains(6, 14 + three_taps());
   for (auto& values : before) std::reverse(values.begin(), values.end());
   Check(model, Eager(kBlock), 2);
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+// Activations that are a pass of their own, behind a norm, a sum and a split: the first stays until the end.
+const Program kPasses = {{kOneTap, 0, 0, 1, 1},    {kNorm, 1, 1, 2, 0},   {kSilu, 2, 2, 3, 0},
+                         {kThreeTaps, 3, 3, 1, 0}, {kSilu, 1, 1, 1, 0},   {kOwnChannels, 1, 1, 4, 1},
+                         {kLeakyRelu, 4, 4, 4, 0}, {kOneTap, 4, 4, 1, 1}, {kAdd, 1, 3, 1, 0},
+                         {kSilu, 1, 1, 1, 0}};
+
+TEST_P(ChainTest, ActivationsInAPassOfTheirOwnAreOfTheLink) {
+  const aclmdlRI model = Capture(kPasses);
+  Check(model, Eager(kPasses), kEnoughReplays + 3);
+  ExpectChains(4, 9 + three_taps());
   EXPECT_EQ(aclmdlRIDestroy(model), 0);
 }
 

@@ -168,6 +168,8 @@ Launch& AddGather(OpCall& call, IndexLoop loop, const Operand& self) {
 
 // ---- Scatters ----
 
+constexpr int64_t kLeastOfRow = 32;  // elements of each row that a part of a scatter writes
+
 struct ScatterState {
   IndexLoop loop;
   ScatterOp op = ScatterOp::kReplace;
@@ -274,6 +276,8 @@ Status AddScatter(OpCall& call, Scatter scatter, MakeLoop&& make_loop) {
   } else {
     launch.units = state->loop.units();
     launch.grain = GrainOf(2 * items / launch.units);
+    // Each part walks all indices again: it does so for whole lines, if there are enough of them.
+    if (state->loop.split == state->loop.rank - 1) launch.grain = std::max(launch.grain, kLeastOfRow);
     if (has_target) AddCopy(call, &output, target, nullptr, target);
   }
   launch.state = std::move(state);

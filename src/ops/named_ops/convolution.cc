@@ -304,7 +304,8 @@ Status LowerFusedConvolution(NamedCall& call) {
   const StridedView sum = operands.out;
   if (const auto* view = std::get_if<StridedView>(&addend)) REPRISE_RETURN_IF_ERROR(call.Step(kAdd, {sum, *view, sum}));
   switch (activation.kind) {
-    case kernels::ConvActivation::kNone: break;
+    case kernels::ConvActivation::kNone:
+    case kernels::ConvActivation::kRow: break;  // which no attribute names
     case kernels::ConvActivation::kClamp:
       return StepWith(call, "aclnnClamp",
                       {{"self", sum},

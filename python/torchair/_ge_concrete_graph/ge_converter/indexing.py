@@ -138,6 +138,8 @@ def _index_add(self, dim, index, source, *, alpha=1, meta_outputs):
     source = promote(source, target_dtype=self.dtype)
     if alpha != 1:
         source = ge.operator("Mul")(source, promote(alpha, target_dtype=self.dtype))
+    if self.rank and index.rank and self.dtype != DataType.DT_BF16:  # whole rows; of types that the operator has
+        return ge.operator("InplaceIndexAdd")(ge.Clone(self), index, source, axis=dim % self.rank)
     return _along(self, dim, index, source, "add")
 
 
