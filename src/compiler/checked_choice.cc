@@ -22,17 +22,21 @@ constexpr uint64_t kSmallBytes = 64 << 10;
 // Multiply-adds of all products of checked weights; below, a run takes less than the tasks around the check.
 constexpr int64_t kFewestProducts = 1 << 20;
 
-enum class Kind : uint8_t { kConvolution, kMatrices, kFewBits, kRecurrent };
+enum class Kind : uint8_t { kConvolution, kTransposed, kMatrices, kFewBits, kRecurrent };
 
 struct Product {
   std::string_view type, weight;
   Kind kind;
+  size_t data = 0;  // the place of what is multiplied with the weight
 };
 constexpr Product kProducts[] = {
     {"Conv2D", "filter", Kind::kConvolution},
     {"Conv2DFused", "filter", Kind::kConvolution},
     {"DepthwiseConv2D", "filter", Kind::kConvolution},
     {"Conv3D", "filter", Kind::kConvolution},
+    {"Conv2DBackpropInput", "filter", Kind::kTransposed, 2},
+    {"Conv2DTranspose", "filter", Kind::kTransposed, 1},
+    {"Conv3DBackpropInput", "filter", Kind::kTransposed, 2},
     {"MatMul", "x2", Kind::kMatrices},
     {"MatMulV2", "x2", Kind::kMatrices},
     {"MatMulV3", "x2", Kind::kMatrices},
@@ -101,12 +105,15 @@ class Choice {
     room -= bytes;
   }
 
-  // What products take beside a weight is no weight, whatever the caller says: the first operand of all of them.
+  // What products take beside a weight is no weight, whatever the caller says.
   void ForgetData() {
     for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
       const Node& node = graph_.at(id);
-      if (ProductOf(node) == nullptr || node.inputs.empty() || !node.inputs[0].source.is_set()) continue;
-      std::erase_if(asked_, [&](uint32_t input) { return graph_.inputs[input] == node.inputs[0].source.node; });
+      const Product* const product = ProductOf(node);
+      if (product == nullptr || node.inputs.size() <= product->data) continue;
+      const Port data = node.inputs[product->data].source;
+      if (!data.is_set()) continue;
+      std::erase_if(asked_, [&](uint32_t input) { return graph_.inputs[input] == data.node; });
     }
   }
 
@@ -161,9 +168,11 @@ class Choice {
       const opdef::Shape& result = graph_.TensorOf({id, 0}).shape;
       if (own.empty() || !shape.is_static() || !result.is_static() || shape.rank() < 2 || result.rank() < 2) return;
       const int64_t elements = shape.elements().number();
-      const bool is_convolution = product->kind == Kind::kConvolution;
+      const bool is_transposed = product->kind == Kind::kTransposed;
+      const bool is_convolution = is_transposed || product->kind == Kind::kConvolution;
       const bool has_one_weight = is_convolution || product->kind == Kind::kRecurrent;  // for all of the result
-      const int64_t columns = is_convolution ? shape[0].number() : result[result.rank() - 1].number();
+      const int64_t columns =
+          is_convolution ? shape[is_transposed ? 1 : 0].number() : result[result.rank() - 1].number();
       const int64_t rows = has_one_weight ? result.elements().number() / std::max<int64_t>(1, columns)
                                           : result[result.rank() - 2].number();
       if (!IsReordered(product->kind, graph_.TensorOf(weight).dtype, rows)) return;

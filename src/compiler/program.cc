@@ -245,9 +245,7 @@ void Program::WriteConstants(void* base) const {
     if (storage.bytes == 0) continue;
     char* const to = static_cast<char*>(base) + storage.offset;
     if (storage.form) {
-      kernels::TensorRef from = storage.form->operand;
-      from.data = const_cast<char*>(storage.constant->bytes.data()) + storage.form->offset;  // which is only read
-      storage.form->write(from, to);
+      storage.form->Write(storage.constant->bytes.data(), to);
     } else {
       std::memcpy(to, storage.constant->bytes.data(), storage.bytes);
     }

@@ -40,9 +40,18 @@ struct Touch {
 
 /// An operand within a constant, and how the bytes of its storage are made from it.
 struct FormOfConstant {
-  kernels::TensorRef operand;  ///< data: none
-  uint64_t offset = 0;         ///< of the operand in the constant
-  void (*write)(const kernels::TensorRef& from, void* to) = nullptr;
+  kernels::TensorRef operand;                                         ///< data: none
+  uint64_t offset = 0;                                                ///< of the operand in the constant
+  void (*write)(const kernels::TensorRef& from, void* to) = nullptr;  ///< null: `packing` does it
+  std::shared_ptr<const ops::Launch> packing;                         ///< see ops::Pack
+  std::vector<int64_t> key;                                           ///< of what `packing` makes
+
+  /// `constant`: its bytes; `to`: those of the storage.
+  void Write(const void* constant, void* to) const {
+    kernels::TensorRef from = operand;
+    from.data = const_cast<char*>(static_cast<const char*>(constant)) + offset;  // which is only read
+    packing != nullptr ? ops::Pack(*packing, from, to) : write(from, to);
+  }
 };
 
 struct Storage {
@@ -101,6 +110,10 @@ StatusOr<Lowered> Lower(const Graph& graph, bool has_single_stream);
 /// Makes one task of short ones that ops::Launch::join can join and that need nothing of each other. \pre one stream,
 /// and no order yet
 void JoinTasks(Lowered& lowered);
+
+/// Packs constants that a task packs for another one (ops::Launch::tell_packing), once, and takes the task away.
+/// \pre no order yet
+void PackConstants(Lowered& lowered);
 
 /// Lets tasks read constants in the forms that their kernels like best (ops::PreparedForm). Constants that nobody reads
 /// otherwise take no memory.

@@ -231,6 +231,11 @@ struct TaskMemoryRelease {
 
 /// Which operand a form is made of: its bytes, and in the key what it looks like.
 void TellOperand(const kernels::TensorRef& ref, ir::KeptOperand& kept);
+/// Does what a launch that packs does (Launch::tell_packing), on this thread: `from` is its operand, which may lie
+/// elsewhere than the launch says, `to` takes the ExtentBytes of refs[0].
+void Pack(const Launch& packing, const kernels::TensorRef& from, void* to);
+/// Lets a launch that reads a packed temporary (Launch::packed_operand) read it at `data`. \pre unshared
+void TakePacked(Launch& launch, void* data);
 /// How tasks of launches read operands that a graph keeps in other forms.
 extern const ir::Keeping kLaunchKeeping;
 

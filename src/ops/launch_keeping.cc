@@ -81,7 +81,7 @@ void Adopt(const void* payload, void* form, void* adopted) {
   const LaunchTask& task = TaskOf(payload);
   auto* const copy = new Launch(*task.launch);
   if (copy->packed_operand >= 0) {
-    Place(*copy, static_cast<size_t>(copy->packed_operand), form);
+    TakePacked(*copy, form);
   } else {
     copy->Adopt(copy->find_prepared(*copy), form);
   }
@@ -90,6 +90,18 @@ void Adopt(const void* payload, void* form, void* adopted) {
 }
 
 }  // namespace
+
+void Pack(const Launch& packing, const kernels::TensorRef& from, void* to) {
+  auto* const copy = new Launch(packing);
+  Place(*copy, 0, to);
+  copy->refs[1] = from;
+  std::vector<char> scratch(copy->scratch_bytes + kScratchAlignment);
+  char* const begin = scratch.data() + (-reinterpret_cast<uintptr_t>(scratch.data()) & (kScratchAlignment - 1));
+  copy->kernel(*copy, {0, copy->units}, {.scratch = begin});
+  copy->Release();
+}
+
+void TakePacked(Launch& launch, void* data) { Place(launch, static_cast<size_t>(launch.packed_operand), data); }
 
 void TellOperand(const kernels::TensorRef& ref, KeptOperand& kept) {
   kept.data = ref.data;

@@ -457,6 +457,12 @@ Status OpCall::CheckViews() const {
   return {};
 }
 
+void OpCall::LeaveAsIs(std::string_view name) {
+  for (Operand& output : outputs) {
+    if (op.params[output.param].name == name) output.is_left_as_is = true;
+  }
+}
+
 Status OpCall::CheckAliasing() const {
   // Addresses first: most operands lie apart from each other.
   struct Extent {
@@ -497,7 +503,7 @@ Status OpCall::CheckAliasing() const {
   const bool has_list = outputs.size() > 1 && outputs[0].element >= 0;
   if (outputs.size() * (inputs.size() + (has_list ? outputs.size() : 0)) <= kFewPairs) [[likely]] {
     for (const Operand& output : outputs) {
-      if (!has_memory(output)) continue;
+      if (!has_memory(output) || output.is_left_as_is) continue;
       const Extent out = extent_of(output, true);
       for (const Operand& input : inputs) {
         if (!has_memory(input)) continue;
@@ -517,7 +523,7 @@ Status OpCall::CheckAliasing() const {
   std::vector<Extent> extents;
   extents.reserve(outputs.size() + inputs.size());
   for (const Operand& output : outputs) {
-    if (has_memory(output)) extents.push_back(extent_of(output, true));
+    if (has_memory(output) && !output.is_left_as_is) extents.push_back(extent_of(output, true));
   }
   for (const Operand& input : inputs) {
     if (has_memory(input)) extents.push_back(extent_of(input, false));

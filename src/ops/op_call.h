@@ -39,6 +39,7 @@ struct Operand {
   int8_t packed_dim = -1;    ///< dim along which a byte holds two 4-bit numbers, the first in the lower bits; sizes and
                              ///< strides are those of the bytes
   int32_t type_number = -1;  ///< aclDataType as given
+  bool is_left_as_is = false;  ///< of role kInOut, but this call writes nothing there
 
   std::span<const int64_t> sizes() const { return tensor != nullptr ? tensor->sizes : std::span<const int64_t>(); }
   int rank() const { return static_cast<int>(sizes().size()); }
@@ -56,6 +57,9 @@ class OpCall {
   const OpSchema& op;
   InlineVector<Operand, 3> inputs;   ///< roles kInput and kInOut; the elements of lists one by one
   InlineVector<Operand, 2> outputs;  ///< roles kOutput and kInOut
+  /// For shape rules: with these attributes the call only reads the operand, if it is there, which has role kInOut. So
+  /// it may share memory with others that are read.
+  void LeaveAsIs(std::string_view name);
   kernels::DType compute = kernels::DType::kUndefined;
 
   /// Only the workspace matters, for whatever lengths: see Prepare.

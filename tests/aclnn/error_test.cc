@@ -3,12 +3,16 @@
 // Every refusal: its number, and that its text names the operator and the argument.
 #include <gmock/gmock.h>
 
+#include <array>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "aclnnop/aclnn_add.h"
 #include "aclnnop/aclnn_addmm.h"
+#include "aclnnop/aclnn_batch_norm.h"
 #include "aclnnop/aclnn_complex.h"
 #include "aclnnop/aclnn_exp.h"
 #include "aclnnop/aclnn_foreach_sqrt.h"
@@ -112,6 +116,31 @@ TEST_F(ErrorTest, OverlapIsRefusedUnlessItIsTheSameView) {
   aclTensor* shifted = aclCreateTensor(dims, 2, ACL_FLOAT, nullptr, 1, ACL_FORMAT_ND, nullptr, 0, a.storage());
   ExpectRefused(a.get(), b.get(), alpha.get(), shifted, 161002, "overlaps self");
   EXPECT_EQ(aclDestroyTensor(shifted), 0);
+}
+
+// Without training the statistics are read alone: they may lie where other operands do. Compilers store equal constants
+// once.
+TEST_F(ErrorTest, StatisticsThatAreReadMayShareMemory) {
+  TestTensor x({2, 3, 4}, ACL_FLOAT), result({2, 3, 4}, ACL_FLOAT), shared({3}, ACL_FLOAT), saved({3}, ACL_FLOAT);
+  std::vector<Value> values(24);
+  for (size_t i = 0; i < values.size(); ++i) values[i].re = static_cast<long double>(i);
+  x.Write(values);
+  shared.Write({{1}, {2}, {4}});
+  const auto norm = [&](bool training) {
+    return [&, training](uint64_t* ws, aclOpExecutor** ex) {
+      return aclnnBatchNormGetWorkspaceSize(x.get(), shared.get(), shared.get(), shared.get(), shared.get(), training,
+                                            0.1, 0, result.get(), saved.get(), saved.get(), ws, ex);
+    };
+  };
+  ASSERT_EQ(RunOp(stream, norm(false), aclnnBatchNorm), 0) << RecentMessage();
+  const std::vector<Value> found = result.Read();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double c = std::array{1.0, 2.0, 4.0}[i / 4 % 3];
+    EXPECT_NEAR(static_cast<double>(found[i].re), (static_cast<double>(i) - c) / std::sqrt(c) * c + c, 1e-4);
+  }
+  uint64_t workspace = 0;
+  aclOpExecutor* executor = nullptr;
+  EXPECT_EQ(norm(true)(&workspace, &executor), 161002);
 }
 
 TEST_F(ErrorTest, WhatDependsOnTheOrderOfElementsIsRefusedAndNothingElse) {

@@ -40,6 +40,21 @@ y = Relu(n)
 return y
 )";
 
+// A transposed convolution and a norm that nothing folds into it, whose statistics and numbers may be the same.
+constexpr const char* kTransposedText = R"(graph transposed
+x = Data() : float32 [2, 16, 8, 8]
+f = Data() : float32 [16, 32, 4, 4]
+zeros = Data() : float32 [32]
+ones = Data() : float32 [32]
+size = Const() : int64 [4] = 2, 32, 16, 16
+c = Conv2DBackpropInput(size, f, x) {strides = [1, 1, 2, 2], pads = [1, 1, 1, 1], dilations = [1, 1, 1, 1], data_format = "NCHW"}
+r = Relu(c)
+offset = Data() : float32 [32]
+scale = Data() : float32 [32]
+y = BNInfer(x = r, scale = scale, offset = offset, mean = zeros, variance = ones) {epsilon = 1e-05}
+return y
+)";
+
 constexpr const char* kLayerText = R"(graph layer
 x = Data() : float32 [32, 8, 64]
 wi = Data() : float32 [256, 64]
@@ -230,6 +245,40 @@ TEST_F(CheckedInputs, NormsAreFoldedIntoConvolutions) {
   }
 }
 
+TEST_F(CheckedInputs, TransposedConvolutionsPackTheirWeightOnce) {
+  const auto ramp = [](int64_t count, float step) {
+    std::vector<float> values(static_cast<size_t>(count));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = step * static_cast<float>(i % 17) - 8 * step;
+    return values;
+  };
+  const auto feed = [&](float step) {  // a norm as it is before it has learned anything
+    const std::vector<float> zeros(32, 0);
+    const std::vector<float> ones(32, 1);
+    inputs_ = {OnDevice(ramp(2 * 16 * 64, 0.1F), {2, 16, 8, 8}),
+               OnDevice(ramp(16 * 32 * 16, step), {16, 32, 4, 4}),
+               OnDevice(zeros, {32}),
+               OnDevice(ones, {32}),
+               OnDevice(zeros, {32}),
+               OnDevice(ones, {32})};
+  };
+  std::vector<std::vector<float>> plain;
+  Load(kTransposedText, "1;2;3;4;5", {{"reprise.preparedInputBytes", "0"}});
+  for (const float step : {0.02F, 0.03F}) {
+    feed(step);
+    plain.push_back(Execute());
+  }
+  EXPECT_NE(plain[0], plain[1]);
+  ASSERT_EQ(session_->RemoveGraph(1).code(), 0);
+  Load(kTransposedText, "1;2;3;4;5");
+  feed(0.02F);
+  for (int run = 0; run < 3; ++run) EXPECT_EQ(Execute(), plain[0]);
+  EXPECT_EQ(Counts().prepared, 3U);
+  const std::vector<float> other = ramp(16 * 32 * 16, 0.03F);
+  std::memcpy(inputs_[1].data, other.data(), inputs_[1].bytes);
+  for (int run = 0; run < 3; ++run) EXPECT_EQ(Execute(), plain[1]);
+  EXPECT_EQ(Counts().general, 1U);
+}
+
 TEST_F(CheckedInputs, RecurrentLayersPackTheirWeightOnce) {
   const auto ramp = [](int64_t count, float step) {
     std::vector<float> values(static_cast<size_t>(count));
@@ -317,6 +366,7 @@ TEST_F(CheckedInputs, OnlyWhatIsWorthItIsChecked) {
   EXPECT_EQ(of_rows(3), Chosen()) << "few rows";
   EXPECT_EQ(of_rows(4), Chosen{1});
   EXPECT_EQ(chosen(kLayerText, {2}, 1 << 20), Chosen{2}) << "packed for the steps";
+  EXPECT_EQ(chosen(kTransposedText, {0, 1}, 1 << 20), Chosen{1}) << "the first operand is a size, the third no weight";
   EXPECT_EQ(chosen(kLayerText, {1}, 1 << 20), Chosen()) << "read once for all steps";
   const auto of_bits = [&](int64_t rows, const std::string& type, int64_t columns) {
     return chosen("graph bits\nx = Data() : float16 [" + std::to_string(rows) + ", 1024]\nw = Data() : " + type +

@@ -98,6 +98,7 @@ Status BatchNormShape(OpCall& call) {
     }
   } else {
     for (const std::string_view name : {"runningMean", "runningVar"}) {
+      call.LeaveAsIs(name);
       if (call.Find(name) != nullptr) continue;
       return call.Invalid(fmt::format("{} is null, without training its values are needed", name));
     }
