@@ -55,6 +55,19 @@ y = BNInfer(x = r, scale = scale, offset = offset, mean = zeros, variance = ones
 return y
 )";
 
+// One filter that two transposed convolutions pack, each in its own way.
+constexpr const char* kTwoText = R"(graph two
+x = Data() : float32 [2, 16, 8, 8]
+f = Data() : float32 [16, 32, 4, 4]
+large = Const() : int64 [4] = 2, 32, 16, 16
+small = Const() : int64 [4] = 2, 32, 9, 9
+a = Conv2DBackpropInput(large, f, x) {strides = [1, 1, 2, 2], pads = [1, 1, 1, 1], dilations = [1, 1, 1, 1], data_format = "NCHW"}
+b = Conv2DBackpropInput(small, f, x) {strides = [1, 1, 1, 1], pads = [1, 1, 1, 1], dilations = [1, 1, 1, 1], data_format = "NCHW"}
+s = ReduceSumD(a) {axes = [2, 3], keep_dims = true}
+y = Add(b, s)
+return y
+)";
+
 constexpr const char* kLayerText = R"(graph layer
 x = Data() : float32 [32, 8, 64]
 wi = Data() : float32 [256, 64]
@@ -245,17 +258,32 @@ TEST_F(CheckedInputs, NormsAreFoldedIntoConvolutions) {
   }
 }
 
-TEST_F(CheckedInputs, TransposedConvolutionsPackTheirWeightOnce) {
-  const auto ramp = [](int64_t count, float step) {
-    std::vector<float> values(static_cast<size_t>(count));
-    for (size_t i = 0; i < values.size(); ++i) values[i] = step * static_cast<float>(i % 17) - 8 * step;
-    return values;
+std::vector<float> Ramp(int64_t count, float step) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = step * static_cast<float>(i % 17) - 8 * step;
+  return values;
+}
+
+TEST_F(CheckedInputs, EachConvolutionHasItsOwnPackedFilter) {
+  const auto feed = [&] {
+    inputs_ = {OnDevice(Ramp(2 * 16 * 64, 0.1F), {2, 16, 8, 8}), OnDevice(Ramp(16 * 32 * 16, 0.02F), {16, 32, 4, 4})};
   };
+  Load(kTwoText, "1", {{"reprise.preparedInputBytes", "0"}});
+  feed();
+  const std::vector<float> plain = Execute();
+  ASSERT_EQ(session_->RemoveGraph(1).code(), 0);
+  Load(kTwoText, "1");
+  feed();
+  for (int run = 0; run < 3; ++run) EXPECT_EQ(Execute(), plain);
+  EXPECT_EQ(Counts().prepared, 3U);
+}
+
+TEST_F(CheckedInputs, TransposedConvolutionsPackTheirWeightOnce) {
   const auto feed = [&](float step) {  // a norm as it is before it has learned anything
     const std::vector<float> zeros(32, 0);
     const std::vector<float> ones(32, 1);
-    inputs_ = {OnDevice(ramp(2 * 16 * 64, 0.1F), {2, 16, 8, 8}),
-               OnDevice(ramp(16 * 32 * 16, step), {16, 32, 4, 4}),
+    inputs_ = {OnDevice(Ramp(2 * 16 * 64, 0.1F), {2, 16, 8, 8}),
+               OnDevice(Ramp(16 * 32 * 16, step), {16, 32, 4, 4}),
                OnDevice(zeros, {32}),
                OnDevice(ones, {32}),
                OnDevice(zeros, {32}),
@@ -273,22 +301,17 @@ TEST_F(CheckedInputs, TransposedConvolutionsPackTheirWeightOnce) {
   feed(0.02F);
   for (int run = 0; run < 3; ++run) EXPECT_EQ(Execute(), plain[0]);
   EXPECT_EQ(Counts().prepared, 3U);
-  const std::vector<float> other = ramp(16 * 32 * 16, 0.03F);
+  const std::vector<float> other = Ramp(16 * 32 * 16, 0.03F);
   std::memcpy(inputs_[1].data, other.data(), inputs_[1].bytes);
   for (int run = 0; run < 3; ++run) EXPECT_EQ(Execute(), plain[1]);
   EXPECT_EQ(Counts().general, 1U);
 }
 
 TEST_F(CheckedInputs, RecurrentLayersPackTheirWeightOnce) {
-  const auto ramp = [](int64_t count, float step) {
-    std::vector<float> values(static_cast<size_t>(count));
-    for (size_t i = 0; i < values.size(); ++i) values[i] = step * static_cast<float>(i % 17) - 8 * step;
-    return values;
-  };
   const auto feed = [&](float step) {
-    inputs_ = {OnDevice(ramp(32 * 8 * 64, 0.1F), {32, 8, 64}), OnDevice(ramp(256 * 64, 0.02F), {256, 64}),
-               OnDevice(ramp(256 * 64, step), {256, 64}), OnDevice(ramp(256, 0.1F), {256}),
-               OnDevice(ramp(256, 0.05F), {256})};
+    inputs_ = {OnDevice(Ramp(32 * 8 * 64, 0.1F), {32, 8, 64}), OnDevice(Ramp(256 * 64, 0.02F), {256, 64}),
+               OnDevice(Ramp(256 * 64, step), {256, 64}), OnDevice(Ramp(256, 0.1F), {256}),
+               OnDevice(Ramp(256, 0.05F), {256})};
   };
   std::vector<std::vector<float>> plain;
   Load(kLayerText, "1;2;3;4", {{"reprise.preparedInputBytes", "0"}});
@@ -302,7 +325,7 @@ TEST_F(CheckedInputs, RecurrentLayersPackTheirWeightOnce) {
   feed(0.02F);
   for (int run = 0; run < 3; ++run) EXPECT_EQ(Execute(), plain[0]);
   EXPECT_EQ(Counts().prepared, 3U);
-  const std::vector<float> other = ramp(256 * 64, 0.03F);
+  const std::vector<float> other = Ramp(256 * 64, 0.03F);
   std::memcpy(inputs_[2].data, other.data(), inputs_[2].bytes);
   for (int run = 0; run < 3; ++run) EXPECT_EQ(Execute(), plain[1]);
   EXPECT_EQ(Counts().general, 1U);

@@ -43,9 +43,7 @@ def _attention(query, key, value, embed_dim, num_head, qkv_weight, qkv_bias, pro
         if mask.dim() == 2:  # of positions for each other, or of those of each sample
             mask = mask[:, None, None, :] if mask_type == 1 else mask[None, None]
         scores = scores.masked_fill(mask, -math.inf)
-    weights = torch.softmax(scores, -1)
-    if mask is not None:  # those that may look nowhere see nothing
-        weights = weights.masked_fill(mask, 0.0)
+    weights = torch.softmax(scores, -1)  # NaN for those that may look nowhere, as torch has it
     out = F.linear(torch.matmul(weights, v).transpose(1, 2).reshape(query.shape), proj_weight, proj_bias)
     if not need_weights:
         return out, None
