@@ -392,7 +392,7 @@ def decoder_inputs(dtype):
 
 def prepared(model, dtype=torch.float32):
     for module in model.modules():  # statistics as of a trained model, so that depth does not blow values up
-        if isinstance(module, nn.BatchNorm2d):
+        if isinstance(module, (nn.BatchNorm2d, nn.BatchNorm3d)):
             module.running_var.fill_(2.0)
     return model.eval().to(dtype).requires_grad_(False)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole models, compiled and captured, beside PyTorch, its inductor and the engines for CPUs.
 
-    make bench-models BENCH_ARGS="[--models REGEX] [--contestants REGEX] [--rounds 11] [--seconds 0.15] [--threads 2]
+    make bench-models BENCH_ARGS="[--wider] [--models REGEX] [--contestants REGEX] [--rounds 11] [--seconds 0.15] [--threads 2]
         [--llama PYTHON] [--published PYTHON] [--markdown FILE] [--svg FILE] [--json FILE]"
 
 Each contestant (contestants.py) is a process that waits until it is its turn; each round gives a turn to all, in another
@@ -9,6 +9,7 @@ order. A figure is the median over the rounds; a ratio is ours over the best of 
 of these ratios beside it; which other is the best of a model is decided by the medians. Results are held against PyTorch on
 the CPU before anything is timed; a contestant that differs, or cannot do the model, is left out with its reason.
 
+--wider takes the models of wider.py, for which no kernel was written, in place of those of definitions.py.
 --llama names a Python that has xllamacpp and gguf (pip install xllamacpp gguf), which runs llama.cpp on the decoders.
 --published names a Python with the published torch-npu package: its torchair, compiled and captured, on the same libraries.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """More models, of other kinds than those of definitions.py, with random weights: no kernel was written for one of them.
 
-Shapes: pictures [1, 3, 224, 224], or [1, 3, 128, 128] where the docstring says so; sentences [1, 128] of tokens; sounds
+Shapes: pictures [1, 3, 224, 224], or [1, 3, 128, 128] where the docstring says so; tokens [1, 128], of t5 [1, 96] and [1, 32]; sounds
 [1, 80, 400]; the rest stands with the class.
 """
 import math
@@ -9,6 +9,8 @@ import math
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from definitions import RmsNorm, prepared
 
 
 class SqueezeExcite(nn.Module):
@@ -227,15 +229,6 @@ class Whisper(nn.Module):
         return self.norm(x)
 
 
-class T5Norm(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-
-    def forward(self, x):
-        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
-
-
 class T5Attention(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
@@ -262,11 +255,11 @@ class T5(nn.Module):
         self.bias = nn.ModuleList(nn.Embedding(32, heads) for _ in range(2))
         kinds = [["own"] * depth, ["own", "cross"] * depth]
         self.attention = nn.ModuleList(nn.ModuleList(T5Attention(width, heads) for _ in each) for each in kinds)
-        self.attention_norm = nn.ModuleList(nn.ModuleList(T5Norm(width) for _ in each) for each in kinds)
+        self.attention_norm = nn.ModuleList(nn.ModuleList(RmsNorm(width) for _ in each) for each in kinds)
         self.up = nn.ModuleList(nn.Linear(width, 4 * width, bias=False) for _ in range(2 * depth))
         self.down = nn.ModuleList(nn.Linear(4 * width, width, bias=False) for _ in range(2 * depth))
-        self.norm = nn.ModuleList(T5Norm(width) for _ in range(2 * depth))
-        self.last = nn.ModuleList(T5Norm(width) for _ in range(2))
+        self.norm = nn.ModuleList(RmsNorm(width) for _ in range(2 * depth))
+        self.last = nn.ModuleList(RmsNorm(width) for _ in range(2))
         self.depth, self.width = depth, width
 
     def distances(self, n, device):
@@ -365,21 +358,11 @@ class Diffusion(nn.Module):
         return self.last(self.up1(torch.cat([x, side], 1), time))
 
 
-class LlamaNorm(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-
-    def forward(self, x):
-        y = x.to(torch.float32)
-        return self.weight * (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-5)).to(x.dtype)
-
-
 class LlamaLayer(nn.Module):
     def __init__(self, width=768, heads=12, groups=4, inner=2048):
         super().__init__()
         self.heads, self.groups, self.size = heads, groups, width // heads
-        self.norm1, self.norm2 = LlamaNorm(width), LlamaNorm(width)
+        self.norm1, self.norm2 = RmsNorm(width), RmsNorm(width)
         self.q, self.k, self.v = (nn.Linear(width, n * self.size, bias=False) for n in (heads, groups, groups))
         self.o = nn.Linear(width, width, bias=False)
         self.gate, self.up, self.down = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False), nn.Linear(inner, width, bias=False)
@@ -406,7 +389,7 @@ class LlamaPrefill(nn.Module):
     def __init__(self, depth=4, width=768, words=8000):
         super().__init__()
         self.words, self.layers = nn.Embedding(words, width), nn.ModuleList(LlamaLayer(width) for _ in range(depth))
-        self.norm, self.head = LlamaNorm(width), nn.Linear(width, words, bias=False)
+        self.norm, self.head = RmsNorm(width), nn.Linear(width, words, bias=False)
         angle = torch.outer(torch.arange(128).float(), 10000 ** (-torch.arange(0, 64, 2).float() / 64))
         self.register_buffer("cos", torch.cat([angle, angle], -1).cos())
         self.register_buffer("sin", torch.cat([angle, angle], -1).sin())
@@ -624,13 +607,6 @@ class Vgg(nn.Module):
 
     def forward(self, x):
         return self.head(torch.flatten(self.layers(x), 1))
-
-
-def prepared(model, dtype=torch.float32):
-    for module in model.modules():
-        if isinstance(module, (nn.BatchNorm2d, nn.BatchNorm3d)):
-            module.running_var.fill_(2.0)
-    return model.eval().to(dtype).requires_grad_(False)
 
 
 def picture(size=224):

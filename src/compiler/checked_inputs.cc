@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "base/verbose.h"
 #include "compiler/passes/writes.h"
 #include "compiler/rewrite.h"
 #include "compiler/run_check.h"
@@ -258,8 +259,8 @@ class CheckedExecutable final : public Executable {
     RunRequest conditional = request;
     conditional.condition = check;
     conditional.runs_if = true;
-    if (!check->prepared->executable->Run(stream, conditional).ok()) {
-      GiveUp();  // there is no memory for it: the graph runs without it
+    if (const Status status = check->prepared->executable->Run(stream, conditional); !status.ok()) {
+      GiveUp(status.detail().what);  // there is no memory for it: the graph runs without it
       return general_->Run(stream, request);
     }
     conditional.runs_if = false;
@@ -306,10 +307,10 @@ class CheckedExecutable final : public Executable {
     watched_ = Watched::Of(*pieces_, addresses);
   }
 
-  void GiveUp() {
+  void GiveUp(const std::string& why) {
     MutexLock lock(mutex_);
     prepared_ = nullptr;
-    is_given_up_ = true;
+    GiveUpBecause(why);
   }
 
   // Drops what is stale, looks whether weights stay the same, prepares when they do.
@@ -347,16 +348,25 @@ class CheckedExecutable final : public Executable {
   void Prepare(const RunRequest& request) REPRISE_REQUIRES(mutex_) {
     auto prepared = std::make_shared<Prepared>();
     auto made = Executable::Compile(WithValues(request, prepared->digests), options_);
-    if (made.ok() && (*made)->is_static()) {
-      prepared->executable = std::move(made).value();
-      const MemoryNeeds& needs = prepared->executable->needs();
-      if (needs.constants + needs.features <= AddedBytes()) {
-        prepared_ = std::move(prepared);
-        ++counts_->preparations;
-        return;
-      }
+    if (!made.ok()) {
+      const Status why = std::move(made).status();
+      return GiveUpBecause(fmt::format("{}: {}", why.detail().culprit, why.detail().what));
     }
+    prepared->executable = std::move(made).value();
+    if (!prepared->executable->is_static()) return GiveUpBecause("its shapes depend on data");
+    const MemoryNeeds& needs = prepared->executable->needs();
+    const uint64_t bytes = needs.constants + needs.features;
+    if (bytes > AddedBytes()) {
+      return GiveUpBecause(fmt::format("it would take {} bytes of memory, more than {}", bytes, AddedBytes()));
+    }
+    prepared_ = std::move(prepared);
+    ++counts_->preparations;
+  }
+
+  void GiveUpBecause(const std::string& why) REPRISE_REQUIRES(mutex_) {
     is_given_up_ = true;
+    Note(VerboseEvent::kWeightsNotCompiledIn,
+         [&] { return fmt::format("graph {}: its weights are read anew in each run: {}", source_.name, why); });
   }
 
   // Packed weights may have as many bytes as the weights, and half as many once more.

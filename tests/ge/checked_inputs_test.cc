@@ -3,9 +3,12 @@
 // Weights that are inputs: what a compilation makes of them is used while they stay as they are, and never longer.
 #include "compiler/checked_inputs.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <numeric>
 
+#include "base/verbose.h"
 #include "device/write_watch.h"
 #include "engine_fixture.h"
 #include "ops/digest.h"
@@ -276,6 +279,28 @@ TEST_F(CheckedInputs, EachConvolutionHasItsOwnPackedFilter) {
   feed();
   for (int run = 0; run < 3; ++run) EXPECT_EQ(Execute(), plain);
   EXPECT_EQ(Counts().prepared, 3U);
+}
+
+// Four forms of one filter take more than a graph may keep of it.
+TEST_F(CheckedInputs, GraphsThatReadThemAnewSayWhy) {
+  std::string text = "graph four\nx = Data() : float32 [2, 16, 8, 8]\nf = Data() : float32 [16, 32, 4, 4]\n";
+  const struct { int stride, pad, size; } forms[] = {{1, 0, 11}, {1, 1, 9}, {2, 0, 18}, {2, 1, 16}};
+  for (const auto& [stride, pad, size] : forms) {
+    const std::string name = std::to_string(size);
+    text += fmt::format("n{0} = Const() : int64 [4] = 2, 32, {0}, {0}\nc{0} = Conv2DBackpropInput(n{0}, f, x) ", name);
+    text += fmt::format("{{strides = [1, 1, {0}, {0}], pads = [{1}, {1}, {1}, {1}], dilations = [1, 1, 1, 1], ", stride,
+                        pad);
+    text +=
+        fmt::format("data_format = \"NCHW\"}}\ns{0} = ReduceSumD(c{0}) {{axes = [2, 3], keep_dims = true}}\n", name);
+  }
+  text += "a = Add(s11, s9)\nb = Add(s18, s16)\ny = Add(a, b)\nreturn y\n";
+  Load(text.c_str(), "1", {{"reprise.preparedInputBytes", std::to_string(16 * 32 * 16 * sizeof(float))}});
+  inputs_ = {OnDevice(Ramp(2 * 16 * 64, 0.1F), {2, 16, 8, 8}), OnDevice(Ramp(16 * 32 * 16, 0.02F), {16, 32, 4, 4})};
+  const uint64_t before = CountOf(VerboseEvent::kWeightsNotCompiledIn);
+  const std::vector<float> first = Execute();
+  for (int run = 0; run < 3; ++run) EXPECT_EQ(Execute(), first);
+  EXPECT_EQ(Counts().preparations, 0U);
+  EXPECT_EQ(CountOf(VerboseEvent::kWeightsNotCompiledIn), before + 1);
 }
 
 TEST_F(CheckedInputs, TransposedConvolutionsPackTheirWeightOnce) {
