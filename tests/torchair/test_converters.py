@@ -27,7 +27,7 @@ def activations(x):
 
 def binary(x, y):
     names = "add sub mul div pow maximum minimum atan2 eq ne gt ge lt le remainder fmod floor_divide logical_and logical_or logical_xor"
-    return [*each(whole(names), x, y), torch.add(x, y, alpha=2), 3 - x, torch.lerp(x, y, 0.3), torch.addcmul(x, x, y, value=0.5),
+    return [*each(whole(names), x, y), torch.add(x, y, alpha=2), 3 - x, x.pow(2), x ** 2.0, x ** 3, 2 ** x, x.round().int().pow(2), torch.lerp(x, y, 0.3), torch.addcmul(x, x, y, value=0.5),
             torch.addcdiv(x, x, y, value=0.5), torch.where(x > y, x, y), x.masked_fill(x > y, -1.0), x.clamp(1.2, 1.5)]
 
 

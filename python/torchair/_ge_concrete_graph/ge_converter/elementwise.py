@@ -203,6 +203,8 @@ def _addcdiv(self, tensor1, tensor2, *, value=1, meta_outputs):
 
 @converts("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
 def _pow(self, exponent, *, meta_outputs):
+    if isinstance(exponent, (int, float)) and exponent == 2 and meta_outputs.dtype in FLOATING:  # a product, as torch has it
+        return ge.operator("Square")(promote(self, target_dtype=meta_outputs.dtype))
     return ge.operator("Pow")(*_two(self, exponent, meta_outputs.dtype))
 
 
