@@ -2,6 +2,7 @@
 //
 // What tasks of launches read in other forms (ir::Keeping): operands with a PreparedForm, and what calls pack.
 #include <new>
+#include <vector>
 
 #include "device/scheduler.h"
 #include "ops/launch.h"

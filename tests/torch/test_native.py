@@ -118,6 +118,34 @@ def test_selected_rows_out_of_range(bad):
     torch.npu.synchronize()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_indexed_rows(dtype):
+    torch.manual_seed(6)
+    whole = torch.randn(9, 4, 6).mul(3).to(dtype)
+    on_device = whole.to(DEVICE)
+    numbers = torch.randint(-4, 4, (3, 5))
+    before = torch.npu.event_counters()["dispatch.cpu_kernel"]
+    for places in (numbers[0], numbers, numbers[:, 2], numbers.int(), numbers[0, :0], torch.tensor(-2)):
+        assert torch.equal(on_device[places.to(DEVICE)].cpu(), whole[places])
+        assert torch.equal(on_device[2:8][places.to(DEVICE)].cpu(), whole[2:8][places])
+    assert torch.npu.event_counters()["dispatch.cpu_kernel"] == before
+    # What PyTorch's kernel does.
+    on_device_numbers = numbers.to(DEVICE)
+    for view in (lambda x: x, lambda x: x.transpose(0, 2), lambda x: x[..., ::2]):
+        assert torch.equal(view(on_device)[on_device_numbers.t()].cpu(), view(whole)[numbers.t()])
+        assert torch.equal(view(on_device)[:, on_device_numbers].cpu(), view(whole)[:, numbers])
+        assert torch.equal(view(on_device)[on_device_numbers[0], on_device_numbers[1]].cpu(), view(whole)[numbers[0], numbers[1]])
+
+
+@pytest.mark.parametrize("bad", [-4, 3, 2**40])
+def test_indexed_rows_out_of_range(bad):
+    table = torch.randn(3, 4, device=DEVICE)
+    table[torch.tensor([0, bad], device=DEVICE)]
+    with pytest.raises(RuntimeError, match=f"index {bad} is out of bounds for dimension 0 with size 3"):
+        torch.npu.synchronize()
+    torch.npu.synchronize()
+
+
 def test_convolution_refuses_tensors_of_other_devices():
     with pytest.raises(RuntimeError, match="same device"):
         F.conv2d(torch.zeros(1, 2, 4, 4, device=DEVICE), torch.zeros(3, 2, 3, 3))

@@ -50,7 +50,9 @@ def test_layers_in_a_graph():
     expected = model(second)
     model = model.to(DEVICE)
     x = first.to(DEVICE)
+    before = torch.npu.event_counters()["dispatch.cpu_kernel"]
     model(x)
+    assert torch.npu.event_counters()["dispatch.cpu_kernel"] == before
     graph = torch.npu.NPUGraph()
     with torch.npu.graph(graph):
         y = model(x)

@@ -58,19 +58,19 @@ std::tuple<at::Tensor, at::Tensor> MultiHeadAttention(const at::Tensor& query, c
                                                       bool average_attn_weights, std::optional<int64_t> mask_type) {
   const c10::OptionalDeviceGuard guard(query.device());
   for (const at::Tensor* const each : {&query, &key, &value}) {
-    TORCH_CHECK(each->dim() == 3,
-                "_native_multi_head_attention: expected query, key and value of three dims [batch, "
-                "length, embed_dim], got ",
-                each->sizes(), "; unsqueeze what has no batch");
+    TORCH_CHECK(
+        each->dim() == 3,
+        "_native_multi_head_attention: expected query, key and value of three dims [batch, length, embed_dim], got ",
+        each->sizes(), "; unsqueeze what has no batch");
     TORCH_CHECK(each->size(2) == embed_dim, "_native_multi_head_attention: embed_dim is ", embed_dim,
                 ", but the last dim of an input has ", each->size(2), " elements; pass the size of that dim");
   }
   TORCH_CHECK(num_head > 0 && embed_dim % num_head == 0, "_native_multi_head_attention: embed_dim is ", embed_dim,
               ", which does not divide by num_head, ", num_head, "; choose a number of heads that divides it");
   TORCH_CHECK(qkv_weight.dim() == 2 && qkv_weight.size(0) == 3 * embed_dim,
-              "_native_multi_head_attention: expected "
-              "qkv_weight of ",
-              3 * embed_dim, " rows, three times embed_dim, got ", qkv_weight.sizes());
+              "_native_multi_head_attention: expected qkv_weight of ", 3 * embed_dim,
+              " rows, three times embed_dim, got ", qkv_weight.sizes(),
+              "; pass the weights of query, key and value one below the other");
   const auto [q, k, v] = Project(query, key, value, num_head, qkv_weight, qkv_bias);
   at::Tensor attended, weights;
   if (!IsThere(mask) && !need_weights) {
