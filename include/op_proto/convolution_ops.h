@@ -284,6 +284,26 @@ class Conv3DBackpropInput : public Operator {
   REPRISE_OP_ATTRIBUTE(Conv3DBackpropInput, data_format, String)
 };
 
+/* Convolution over three dims, a tensor added, an activation; fusions make it, and torchair of types that Conv3D does not take. */
+class Conv3DFused : public Operator {
+ public:
+  explicit Conv3DFused(const char* name) : Operator(name, "Conv3DFused") {}
+  REPRISE_OP_CONSTRUCTORS(Conv3DFused)
+  REPRISE_OP_INPUT(Conv3DFused, x)
+  REPRISE_OP_INPUT(Conv3DFused, filter)
+  REPRISE_OP_INPUT(Conv3DFused, bias)
+  REPRISE_OP_INPUT(Conv3DFused, addend)
+  REPRISE_OP_OUTPUT(Conv3DFused, y)
+  REPRISE_OP_ATTRIBUTE(Conv3DFused, strides, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv3DFused, pads, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv3DFused, dilations, ListInt)
+  REPRISE_OP_ATTRIBUTE(Conv3DFused, groups, Int)
+  REPRISE_OP_ATTRIBUTE(Conv3DFused, data_format, String)
+  REPRISE_OP_ATTRIBUTE(Conv3DFused, activation, String)
+  REPRISE_OP_ATTRIBUTE(Conv3DFused, low, Float)
+  REPRISE_OP_ATTRIBUTE(Conv3DFused, high, Float)
+};
+
 /* Transposed convolution over three dims. */
 class Conv3DTranspose : public Operator {
  public:

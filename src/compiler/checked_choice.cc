@@ -34,6 +34,7 @@ constexpr Product kProducts[] = {
     {"Conv2DFused", "filter", Kind::kConvolution},
     {"DepthwiseConv2D", "filter", Kind::kConvolution},
     {"Conv3D", "filter", Kind::kConvolution},
+    {"Conv3DFused", "filter", Kind::kConvolution},
     {"Conv2DBackpropInput", "filter", Kind::kTransposed, 2},
     {"Conv2DTranspose", "filter", Kind::kTransposed, 1},
     {"Conv3DBackpropInput", "filter", Kind::kTransposed, 2},

@@ -5,7 +5,9 @@
 #include <bit>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
+#include "kernels/convolution_phases.h"
 #include "kernels/plane.h"
 #include "kernels/simd/activation_rows.h"
 #include "kernels/simd/matmul_tile.h"
@@ -35,18 +37,39 @@ int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 bool IsUnused(const ConvDim& dim) { return dim.in == 1 && dim.out == 1 && dim.kernel == 1 && dim.pad == 0; }
 
+// Dims of pixels, the innermost first.
+constexpr int kPixelDims[] = {4, 3, 2, 0};
+
 // From one pixel to the next, where they follow one another in even steps.
 int64_t PixelStep(const TensorRef& ref) {
-  if (ref.sizes[4] != 1) return ref.strides[4];
-  return ref.sizes[3] != 1 ? ref.strides[3] : ref.strides[0];
+  for (const int d : kPixelDims) {
+    if (ref.sizes[d] != 1) return ref.strides[d];
+  }
+  return ref.strides[0];
 }
 
 // Pixels follow one another in even steps.
 bool IsEven(const TensorRef& ref) {
-  const int64_t step = PixelStep(ref);
-  return (ref.sizes[3] == 1 || ref.strides[3] == step * ref.sizes[4]) &&
-         (ref.sizes[0] == 1 || ref.strides[0] == step * ref.sizes[4] * ref.sizes[3]);
+  int64_t step = PixelStep(ref);
+  for (const int d : kPixelDims) {
+    if (ref.sizes[d] != 1 && ref.strides[d] != step) return false;
+    step *= ref.sizes[d];
+  }
+  return true;
 }
+
+// Of pixel `i` of all pictures, counted from the first one.
+int64_t PixelAt(const TensorRef& ref, int64_t i) {
+  int64_t at = 0;
+  for (const int d : kPixelDims) {
+    at += i % ref.sizes[d] * ref.strides[d];
+    i /= ref.sizes[d];
+  }
+  return at;
+}
+
+// Of the input, counted with the padding: what outputs reach.
+int64_t ReachOf(const ConvDim& dim) { return (dim.out - 1) * dim.stride + (dim.kernel - 1) * dim.dilation + 1; }
 
 // Null: sums become what the activation says while they are stored.
 RowFn RowOf(const ConvEpilogue& epilogue) {
@@ -57,6 +80,25 @@ RowFn RowOf(const ConvEpilogue& epilogue) {
     case ConvActivation::kRow: return epilogue.row;
     default: return nullptr;
   }
+}
+
+int64_t KernelSize(const ConvShape& shape) {
+  return shape.dims[0].kernel * shape.dims[1].kernel * shape.dims[2].kernel;
+}
+
+// A tap of a kernel, which all lie in a line or not.
+int64_t TapAt(const TensorRef& weight, int64_t tap) {
+  const int64_t row = tap / weight.sizes[4];
+  return row / weight.sizes[3] * weight.strides[2] + row % weight.sizes[3] * weight.strides[3] +
+         tap % weight.sizes[4] * weight.strides[4];
+}
+bool HasLinesOfTaps(const TensorRef& weight) {
+  int64_t step = 1;
+  for (int d = 4; d >= 2; --d) {
+    if (weight.sizes[d] != 1 && weight.strides[d] != step) return false;
+    step *= weight.sizes[d];
+  }
+  return true;
 }
 
 }  // namespace
@@ -78,16 +120,93 @@ void ActivationPass::Run(float* sums, int64_t step, int64_t pixels, int64_t colu
 }
 
 bool ChannelsLastConv::Fits(const ConvShape& shape, const TensorRef& input, const TensorRef& out) {
-  if (shape.transposed || input.dtype == DType::kDouble || !IsUnused(shape.dims[0])) return false;
+  if (input.dtype == DType::kDouble) return false;
   if (CategoryOf(input.dtype) != Category::kFloating || CategoryOf(out.dtype) != Category::kFloating) return false;
-  if (shape.batch * shape.dims[1].out * shape.dims[2].out < kLeastPixels) return false;
+  if (shape.batch * shape.dims[0].out * shape.dims[1].out * shape.dims[2].out < kLeastPixels) return false;
   if (shape.in_channels == 1 && shape.out_channels == 1 && shape.groups == 1) return false;
   if (shape.in_channels == 1 && shape.out_channels > 1 && shape.groups > 1) return false;
   const bool reads_channels = input.strides[1] == 1 || input.sizes[1] == 1;
   const bool writes_channels = out.strides[1] == 1 || out.sizes[1] == 1;
   if (!reads_channels || !writes_channels) return false;
   if (input.sizes[1] == 1 && out.sizes[1] == 1) return false;
-  return IsEven(out);
+  if (!shape.transposed) return IsEven(out);
+  const bool joins_taps =
+      shape.groups == 1 && shape.in_channels < kFewChannels;  // those of a phase do not lie in a row
+  return !joins_taps && input.dtype == DType::kFloat && out.dtype == DType::kFloat && ReachesAll(shape);
+}
+
+bool ChannelsLastConv::ReachesAll(const ConvShape& shape) {
+  for (const ConvDim& dim : shape.dims) {
+    if (shape.transposed && std::min(dim.stride, dim.out) > dim.kernel) return false;
+    for (const ConvPhase& phase : PhasesOf(dim, shape.transposed)) {
+      if (phase.taps.empty()) return false;
+    }
+  }
+  return true;
+}
+
+// One residue of the outputs: where they lie, which taps of the whole kernel meet there, in the order in which its
+// convolution has them.
+struct ChannelsLastConv::Phase {
+  ChannelsLastConv conv;
+  int64_t first[3], step[3];
+  std::vector<int64_t> taps;
+  int64_t packed_begin, unit_begin;
+
+  TensorRef OutputsOf(TensorRef all) const {
+    int64_t offset = 0;
+    for (int d = 0; d < 3; ++d) {
+      offset += first[d] * all.strides[2 + d];
+      all.strides[2 + d] *= step[d];
+      all.sizes[2 + d] = conv.shape_.dims[d].out;
+    }
+    all.data = ElementAt(all, offset);
+    return all;
+  }
+};
+
+void ChannelsLastConv::MakePhases(const TensorRef& input, const TensorRef& out, bool keeps_weight) {
+  auto phases = std::make_shared<std::vector<Phase>>();
+  const std::vector<ConvPhase> of_dim[3] = {PhasesOf(shape_.dims[0], true), PhasesOf(shape_.dims[1], true),
+                                            PhasesOf(shape_.dims[2], true)};
+  const int64_t kernel_h = shape_.dims[1].kernel;
+  const int64_t kernel_w = shape_.dims[2].kernel;
+  for (const ConvPhase& d : of_dim[0]) {
+    for (const ConvPhase& h : of_dim[1]) {
+      for (const ConvPhase& w : of_dim[2]) {
+        const ConvPhase* const parts[3] = {&d, &h, &w};
+        ConvShape plain = shape_;
+        plain.transposed = false;
+        TensorRef outputs = out;
+        for (int i = 0; i < 3; ++i) {
+          // Taps that lie further behind in the kernel meet inputs that lie further in front.
+          const std::vector<ConvTap>& taps = parts[i]->taps;
+          const auto count = static_cast<int64_t>(taps.size());
+          const int64_t dilation = count == 1 ? 1 : taps[0].shift - taps[1].shift;
+          plain.dims[i] = {shape_.dims[i].in, parts[i]->count, count, 1, -taps.back().shift, dilation};
+          outputs.sizes[2 + i] = parts[i]->count;
+          outputs.strides[2 + i] *= shape_.dims[i].stride;
+        }
+        Phase phase{ChannelsLastConv(plain, input, outputs, epilogue_, keeps_weight),
+                    {d.first, h.first, w.first},
+                    {shape_.dims[0].stride, shape_.dims[1].stride, shape_.dims[2].stride},
+                    {},
+                    packed_elements_,
+                    phase_units_};
+        for (auto kd = d.taps.rbegin(); kd != d.taps.rend(); ++kd) {
+          for (auto kh = h.taps.rbegin(); kh != h.taps.rend(); ++kh) {
+            for (auto kw = w.taps.rbegin(); kw != w.taps.rend(); ++kw) {
+              phase.taps.push_back((kd->kernel * kernel_h + kh->kernel) * kernel_w + kw->kernel);
+            }
+          }
+        }
+        packed_elements_ += phase.conv.packed_elements();
+        phase_units_ += phase.conv.units();
+        phases->push_back(std::move(phase));
+      }
+    }
+  }
+  phases_ = std::move(phases);
 }
 
 ChannelsLastConv::ChannelsLastConv(const ConvShape& shape, const TensorRef& input, const TensorRef& out,
@@ -95,26 +214,31 @@ ChannelsLastConv::ChannelsLastConv(const ConvShape& shape, const TensorRef& inpu
     : shape_(shape),
       epilogue_(epilogue),
       activate_(epilogue),
-      is_direct_(out.dtype == DType::kFloat),
+      is_direct_(out.dtype == DType::kFloat && IsEven(out)),
       width_(simd::PanelWidth(float())) {
+  const ConvDim& d = shape.dims[0];
   const ConvDim& h = shape.dims[1];
   const ConvDim& w = shape.dims[2];
   is_depthwise_ = shape.in_channels == 1 && shape.out_channels == 1;
   panels_ = DivideUp(shape.out_channels, width_);
-  taps_ = h.kernel * w.kernel;
+  if (shape.transposed) {
+    MakePhases(input, out, keeps_weight);
+    return;
+  }
+  taps_ = d.kernel * h.kernel * w.kernel;
   run_ = is_depthwise_ ? shape.groups : shape.in_channels;
   joins_taps_ = shape.groups == 1 && shape.in_channels < kFewChannels && w.kernel > 1 && w.dilation == 1;
   if (joins_taps_ || input.dtype != DType::kFloat) {
-    source_rows_ = (h.out - 1) * h.stride + (h.kernel - 1) * h.dilation + 1;
-    source_row_ = ((w.out - 1) * w.stride + (w.kernel - 1) * w.dilation + 1) * all_channels();
-    source_elements_ = shape.batch * source_rows_ * source_row_;
+    source_planes_ = ReachOf(d);
+    source_rows_ = ReachOf(h);
+    source_row_ = ReachOf(w) * all_channels();
+    source_elements_ = shape.batch * source_planes_ * source_rows_ * source_row_;
   }
   if (joins_taps_) {
     run_ *= w.kernel;
-    taps_ = h.kernel;
+    taps_ = d.kernel * h.kernel;
   }
-  packed_elements_ =
-      is_depthwise_ ? taps_ * shape.groups : shape.groups * panels_ * width_ * h.kernel * w.kernel * shape.in_channels;
+  packed_elements_ = is_depthwise_ ? taps_ * shape.groups : shape.groups * panels_ * width_ * taps_ * run_;
   by_patches_ = AllowsPatches(input) && patches() >= (keeps_weight ? kLeastPatches : kLeastPatchesOfRun);
   if (by_patches_) {
     patch_begin_ = packed_elements_;
@@ -126,8 +250,9 @@ ChannelsLastConv::ChannelsLastConv(const ConvShape& shape, const TensorRef& inpu
 
 bool ChannelsLastConv::AllowsPatches(const TensorRef& input) const {
   const auto has_three = [](const ConvDim& dim) { return dim.kernel == 3 && dim.stride == 1 && dim.dilation == 1; };
-  return has_three(shape_.dims[1]) && has_three(shape_.dims[2]) && shape_.groups == 1 && is_direct_ &&
-         input.dtype == DType::kFloat && std::min(shape_.in_channels, shape_.out_channels) >= kPatchChannels;
+  return IsUnused(shape_.dims[0]) && has_three(shape_.dims[1]) && has_three(shape_.dims[2]) && shape_.groups == 1 &&
+         is_direct_ && input.dtype == DType::kFloat &&
+         std::min(shape_.in_channels, shape_.out_channels) >= kPatchChannels;
 }
 
 int64_t ChannelsLastConv::patch_width() const { return kPatchPanels * width_; }
@@ -203,6 +328,11 @@ int64_t ChannelsLastConv::most_columns() const {
 }
 
 int64_t ChannelsLastConv::unit_cost() const {
+  if (phases_ != nullptr) {
+    int64_t most = 0;
+    for (const Phase& phase : *phases_) most = std::max(most, phase.conv.unit_cost());
+    return most;
+  }
   if (by_patches_) return most_patches() * kPatchPlaces * shape_.in_channels * shape_.out_channels / column_blocks_;
   return most_pixels() * taps_ * (is_depthwise_ ? kCostOfEach * shape_.groups : run_ * most_columns());
 }
@@ -210,6 +340,7 @@ int64_t ChannelsLastConv::unit_cost() const {
 // ---- Input ----
 
 void ChannelsLastConv::Prepare(const TensorRef& input, float* source, Range range) const {
+  const ConvDim& d = shape_.dims[0];
   const ConvDim& h = shape_.dims[1];
   const ConvDim& w = shape_.dims[2];
   const int64_t channels = all_channels();
@@ -221,9 +352,10 @@ void ChannelsLastConv::Prepare(const TensorRef& input, float* source, Range rang
   const bool has_planes = input.dtype == DType::kFloat && input.strides[4] == 1 && channels > 1;
   for (int64_t unit = range.begin; unit < range.end; ++unit) {
     float* to = source + unit * source_row_;
-    const int64_t n = unit / source_rows_;
+    const int64_t n = unit / source_rows_ / source_planes_;
+    const int64_t z = unit / source_rows_ % source_planes_ - d.pad;
     const int64_t y = unit % source_rows_ - h.pad;
-    if (y < 0 || y >= h.in) {
+    if (z < 0 || z >= d.in || y < 0 || y >= h.in) {
       std::fill_n(to, source_row_, 0.0f);
       continue;
     }
@@ -231,7 +363,7 @@ void ChannelsLastConv::Prepare(const TensorRef& input, float* source, Range rang
     const int64_t inside = std::clamp<int64_t>(columns - before, 0, w.in);
     std::fill_n(to, before * channels, 0.0f);
     std::fill_n(to + (before + inside) * channels, (columns - before - inside) * channels, 0.0f);
-    const char* from = ElementAt(input, n * input.strides[0] + y * input.strides[3]);
+    const char* from = ElementAt(input, n * input.strides[0] + z * input.strides[2] + y * input.strides[3]);
     to += before * channels;
     if (is_run) {
       cast(from, step * item, reinterpret_cast<char*>(to), sizeof(float), inside * channels);
@@ -251,56 +383,98 @@ void ChannelsLastConv::Prepare(const TensorRef& input, float* source, Range rang
 
 int64_t ChannelsLastConv::PackScratchBytes() const {
   if (is_depthwise_) return 0;
-  const int64_t line = shape_.dims[1].kernel * shape_.dims[2].kernel * shape_.in_channels;
+  if (phases_ != nullptr) {
+    int64_t most = 0;
+    for (const Phase& phase : *phases_) most = std::max(most, phase.conv.PackScratchBytes());
+    return ScratchCutter::Bytes<float>(KernelSize(shape_) * shape_.in_channels * width_) + most;
+  }
+  const int64_t line = taps_ * run_;
   const int64_t filters = by_patches_ ? kPatchPlaces * shape_.in_channels * width_ : 0;
   return ScratchCutter::Bytes<float>(line * width_) + ScratchCutter::Bytes<float>(filters);
 }
 
-void ChannelsLastConv::Pack(const TensorRef& weight, float* packed, Range range, void* scratch) const {
-  const int64_t kernel_w = shape_.dims[2].kernel;
-  const int64_t taps = shape_.dims[1].kernel * kernel_w;
-  const int64_t item = ItemSize(weight.dtype);
+// [output, tap, channel] of some outputs of a group.
+void ChannelsLastConv::GatherLines(const TensorRef& weight, int64_t group, Range outputs, float* lines) const {
+  const int64_t taps = KernelSize(shape_);
+  const int64_t channels = shape_.in_channels;
   const CastFn cast = FindCast(weight.dtype, DType::kFloat);
-  const auto tap_at = [&](int64_t tap) {
-    return tap / kernel_w * weight.strides[3] + tap % kernel_w * weight.strides[4];
-  };
-  if (is_depthwise_) {
+  const int64_t item = ItemSize(weight.dtype);
+  const int64_t channel_step = weight.strides[shape_.transposed ? 0 : 1];
+  const int64_t output_step = weight.strides[shape_.transposed ? 1 : 0];
+  const int64_t of_group = group * (shape_.transposed ? channels : shape_.out_channels) * weight.strides[0];
+  const bool has_lines_of_taps = weight.dtype == DType::kFloat && HasLinesOfTaps(weight);
+  for (int64_t o = outputs.begin; o < outputs.end; ++o, lines += taps * channels) {
+    const int64_t at = of_group + o * output_step;
+    if (has_lines_of_taps) {
+      simd::Transpose(reinterpret_cast<const float*>(ElementAt(weight, at)), channel_step, channels, taps, lines,
+                      channels);
+      continue;
+    }
     for (int64_t tap = 0; tap < taps; ++tap) {
-      cast(ElementAt(weight, tap_at(tap)), weight.strides[0] * item,
-           reinterpret_cast<char*>(packed + tap * shape_.groups), sizeof(float), shape_.groups);
+      cast(ElementAt(weight, at + TapAt(weight, tap)), channel_step * item,
+           reinterpret_cast<char*>(lines + tap * channels), sizeof(float), channels);
+    }
+  }
+}
+
+void ChannelsLastConv::PackPanel(const float* lines, int64_t group, int64_t panel, int64_t columns, float* packed,
+                                 float* filters) const {
+  const int64_t depth = taps_ * run_;
+  float* const base = packed + group * panels_ * width_ * depth;
+  for (const Block& block : blocks_) {
+    float* const to = base + (block.begin * panels_ + panel * block.count()) * width_;
+    if (columns < width_) std::fill_n(to, block.count() * width_, 0.0f);
+    simd::Transpose(lines + block.begin, depth, columns, block.count(), to, width_);
+  }
+  if (by_patches_) PackPatches(lines, panel, columns, packed + patch_begin_, filters);
+}
+
+void ChannelsLastConv::Pack(const TensorRef& weight, float* packed, Range range, void* scratch) const {
+  if (is_depthwise_) {
+    const CastFn cast = FindCast(weight.dtype, DType::kFloat);
+    const auto pack = [&](int64_t tap, float* to) {
+      cast(ElementAt(weight, TapAt(weight, tap)), weight.strides[0] * ItemSize(weight.dtype),
+           reinterpret_cast<char*>(to), sizeof(float), shape_.groups);
+    };
+    if (phases_ == nullptr) {
+      for (int64_t tap = 0; tap < taps_; ++tap) pack(tap, packed + tap * shape_.groups);
+      return;
+    }
+    for (const Phase& phase : *phases_) {
+      float* to = packed + phase.packed_begin;
+      for (const int64_t tap : phase.taps) pack(tap, std::exchange(to, to + shape_.groups));
     }
     return;
   }
   const int64_t channels = shape_.in_channels;
-  const int64_t depth = taps * channels;
+  const int64_t depth = KernelSize(shape_) * channels;
   ScratchCutter cut(scratch);
   auto* const lines = cut.Cut<float>(depth * width_);
-  auto* const filters = cut.Cut<float>(by_patches_ ? kPatchPlaces * channels * width_ : 0);
-  const bool has_rows_of_taps = weight.dtype == DType::kFloat && (kernel_w == 1 || weight.strides[4] == 1) &&
-                                (taps == kernel_w || weight.strides[3] == kernel_w);
   for (int64_t unit = range.begin; unit < range.end; ++unit) {
     const int64_t group = unit / panels_;
     const int64_t panel = unit % panels_;
     const int64_t columns = std::min(width_, shape_.out_channels - panel * width_);
-    for (int64_t column = 0; column < columns; ++column) {
-      const int64_t o = group * shape_.out_channels + panel * width_ + column;
-      if (has_rows_of_taps) {
-        simd::Transpose(reinterpret_cast<const float*>(ElementAt(weight, o * weight.strides[0])), weight.strides[1],
-                        channels, taps, lines + column * depth, channels);
-        continue;
-      }
-      for (int64_t tap = 0; tap < taps; ++tap) {
-        cast(ElementAt(weight, o * weight.strides[0] + tap_at(tap)), weight.strides[1] * item,
-             reinterpret_cast<char*>(lines + column * depth + tap * channels), sizeof(float), channels);
-      }
+    GatherLines(weight, group, {panel * width_, panel * width_ + columns}, lines);
+    if (phases_ == nullptr) {
+      ScratchCutter rest = cut;
+      auto* const filters = rest.Cut<float>(by_patches_ ? kPatchPlaces * channels * width_ : 0);
+      PackPanel(lines, group, panel, columns, packed, filters);
+      continue;
     }
-    float* const base = packed + group * panels_ * width_ * depth;
-    for (const Block& block : blocks_) {
-      float* const to = base + (block.begin * panels_ + panel * block.count()) * width_;
-      if (columns < width_) std::fill_n(to, block.count() * width_, 0.0f);
-      simd::Transpose(lines + block.begin, depth, columns, block.count(), to, width_);
+    for (const Phase& phase : *phases_) {
+      const ChannelsLastConv& conv = phase.conv;
+      ScratchCutter rest = cut;
+      auto* const own = rest.Cut<float>(conv.taps_ * channels * width_);
+      auto* const filters = rest.Cut<float>(conv.by_patches_ ? kPatchPlaces * channels * width_ : 0);
+      float* to = own;
+      for (int64_t column = 0; column < columns; ++column) {
+        for (const int64_t tap : phase.taps) {
+          std::copy_n(lines + column * depth + tap * channels, channels, to);
+          to += channels;
+        }
+      }
+      conv.PackPanel(own, group, panel, columns, packed + phase.packed_begin, filters);
     }
-    if (by_patches_) PackPatches(lines, panel, columns, packed + patch_begin_, filters);
   }
 }
 
@@ -328,14 +502,16 @@ void ChannelsLastConv::PackPatches(const float* lines, int64_t panel, int64_t co
 void ChannelsLastConv::TellPacking(std::vector<int64_t>& numbers) const {
   AppendNumbers(shape_, numbers);
   numbers.insert(numbers.end(), {is_depthwise_, by_patches_, width_, panels_});
+  if (phases_ == nullptr) return;
+  for (const Phase& phase : *phases_) numbers.push_back(phase.conv.by_patches_);
 }
 
 // ---- The convolution ----
 
 struct ChannelsLastConv::Operands {
-  const float* input;  // the first element, of whichever of the two
-  int64_t pad_h, pad_w, in_h, in_w;
-  int64_t strides[3];  // of batch, rows and columns
+  const float* input;         // the first element, of whichever of the two
+  int64_t pads[3], sizes[3];  // of D, H, W
+  int64_t strides[4];         // of batch, D, H, W
   const float* packed;
   const TensorRef* bias;
   const TensorRef* addend;
@@ -362,10 +538,15 @@ int64_t ChannelsLastConv::kept_places() const {
   if (!is_depthwise_) return taps_ * most_pixels();
   const ConvDim& w = shape_.dims[2];
   const int64_t pixels = std::min(w.out, most_pixels());
-  return shape_.dims[1].kernel * ((pixels - 1) * w.stride + (w.kernel - 1) * w.dilation + 1);
+  return shape_.dims[0].kernel * shape_.dims[1].kernel * ((pixels - 1) * w.stride + (w.kernel - 1) * w.dilation + 1);
 }
 
 int64_t ChannelsLastConv::ScratchBytes() const {
+  if (phases_ != nullptr) {
+    int64_t most = 0;
+    for (const Phase& phase : *phases_) most = std::max(most, phase.conv.ScratchBytes());
+    return most;
+  }
   return ScratchCutter::Bytes<const float*>(kept_places()) + ScratchCutter::Bytes<float>(run_) +
          2 * ScratchCutter::Bytes<float>(kept_sums()) +
          ScratchCutter::Bytes<float>(shape_.groups * shape_.out_channels) +
@@ -381,14 +562,27 @@ class ChannelsLastConv::Places {
   Places(const Operands& operands, int64_t group_channels, const float* zeros)
       : operands_(operands), from_(operands.input + group_channels), zeros_(zeros) {}
 
-  // Of one row of the input, x * strides[2] elements behind it; null: the row is in the padding.
-  const float* Row(int64_t n, int64_t y) const {
-    const bool is_inside = y >= 0 && y < operands_.in_h;
-    return is_inside ? from_ + n * operands_.strides[0] + y * operands_.strides[1] : nullptr;
+  // A row of the input, counted without the padding, x * strides[3] elements behind which pixel x lies; null: the row
+  // is in the padding.
+  const float* Row(int64_t n, int64_t z, int64_t y) const {
+    const bool is_inside = z >= 0 && z < operands_.sizes[0] && y >= 0 && y < operands_.sizes[1];
+    return is_inside ? from_ + n * operands_.strides[0] + z * operands_.strides[1] + y * operands_.strides[2] : nullptr;
   }
   const float* At(const float* row, int64_t x) const {
-    const bool is_inside = row != nullptr && x >= 0 && x < operands_.in_w;
-    return is_inside ? row + x * operands_.strides[2] : zeros_;
+    const bool is_inside = row != nullptr && x >= 0 && x < operands_.sizes[2];
+    return is_inside ? row + x * operands_.strides[3] : zeros_;
+  }
+  // line(row): each row of the input that the taps of a row of outputs meet, in the order of the taps.
+  template <class Line>
+  void ForEachRow(const ConvShape& shape, int64_t row, const Line& line) const {
+    const ConvDim& d = shape.dims[0];
+    const ConvDim& h = shape.dims[1];
+    const int64_t n = row / h.out / d.out;
+    const int64_t z = row / h.out % d.out * d.stride - operands_.pads[0];
+    const int64_t y = row % h.out * h.stride - operands_.pads[1];
+    for (int64_t kd = 0; kd < d.kernel; ++kd) {
+      for (int64_t kh = 0; kh < h.kernel; ++kh) line(Row(n, z + kd * d.dilation, y + kh * h.dilation));
+    }
   }
 
  private:
@@ -399,51 +593,43 @@ class ChannelsLastConv::Places {
 
 void ChannelsLastConv::FindRows(const Operands& operands, int64_t group, Range range, const float** rows,
                                 const float* zeros) const {
-  const ConvDim& h = shape_.dims[1];
   const ConvDim& w = shape_.dims[2];
   const int64_t count = range.end - range.begin;
   const int64_t kernel_w = joins_taps_ ? 1 : w.kernel;
   const Places places(operands, group * shape_.in_channels, zeros);
   int64_t x = range.begin % w.out;
-  int64_t y = range.begin / w.out % h.out;
-  int64_t n = range.begin / w.out / h.out;
+  int64_t of_outputs = range.begin / w.out;
   for (int64_t p = 0; p < count;) {
     const int64_t pixels = std::min(w.out - x, count - p);  // of this row
     const float** row = rows + p;
-    for (int64_t kh = 0; kh < h.kernel; ++kh) {
-      const float* const line = places.Row(n, y * h.stride + kh * h.dilation - operands.pad_h);
+    places.ForEachRow(shape_, of_outputs, [&](const float* line) {
       for (int64_t kw = 0; kw < kernel_w; ++kw, row += count) {
-        int64_t at = x * w.stride + kw * w.dilation - operands.pad_w;
+        int64_t at = x * w.stride + kw * w.dilation - operands.pads[2];
         for (int64_t i = 0; i < pixels; ++i, at += w.stride) row[i] = places.At(line, at);
       }
-    }
+    });
     p += pixels;
     x = 0;
-    if (++y < h.out) continue;
-    y = 0;
-    ++n;
+    ++of_outputs;
   }
 }
 
 // Row by row: pixels that are neighbours share most of what they read.
 void ChannelsLastConv::FilterRows(const Operands& operands, Range range, const Scratch& scratch, float* sums,
                                   int64_t sums_step, simd::PixelEpilogue epilogue) const {
-  const ConvDim& h = shape_.dims[1];
   const ConvDim& w = shape_.dims[2];
+  const int64_t kernel_rows = shape_.dims[0].kernel * shape_.dims[1].kernel;
   const Places places(operands, 0, scratch.zeros);
   for (int64_t p = range.begin; p < range.end;) {
     const int64_t x = p % w.out;
-    const int64_t y = p / w.out % h.out;
-    const int64_t n = p / w.out / h.out;
     const int64_t pixels = std::min(w.out - x, range.end - p);
     const int64_t columns = (pixels - 1) * w.stride + (w.kernel - 1) * w.dilation + 1;
     const float** place = scratch.rows;
-    for (int64_t kh = 0; kh < h.kernel; ++kh) {
-      const float* const line = places.Row(n, y * h.stride + kh * h.dilation - operands.pad_h);
-      const int64_t first = x * w.stride - operands.pad_w;
+    places.ForEachRow(shape_, p / w.out, [&](const float* line) {
+      const int64_t first = x * w.stride - operands.pads[2];
       for (int64_t column = 0; column < columns; ++column) *place++ = places.At(line, first + column);
-    }
-    simd::FilterPixels({scratch.rows, columns, w.stride, w.dilation, pixels, h.kernel, w.kernel, operands.packed,
+    });
+    simd::FilterPixels({scratch.rows, columns, w.stride, w.dilation, pixels, kernel_rows, w.kernel, operands.packed,
                         shape_.groups, sums, sums_step, epilogue});
     sums += pixels * sums_step;
     if (epilogue.addend != nullptr) epilogue.addend += pixels * epilogue.addend_stride;
@@ -489,17 +675,17 @@ simd::PixelEpilogue ChannelsLastConv::EpilogueOf(const Operands& operands, const
   }
   if (operands.addend == nullptr) return epilogue;
   const TensorRef& addend = *operands.addend;
-  const int64_t step = PixelStep(addend);
-  const char* const from = ElementAt(addend, part.pixels.begin * step + part.first_channel);
-  if (addend.dtype == DType::kFloat) {
-    epilogue.addend = reinterpret_cast<const float*>(from);
+  if (addend.dtype == DType::kFloat && IsEven(addend)) {
+    const int64_t step = PixelStep(addend);
+    epilogue.addend = reinterpret_cast<const float*>(ElementAt(addend, part.pixels.begin * step + part.first_channel));
     epilogue.addend_stride = step;
     return epilogue;
   }
   const CastFn cast = FindCast(addend.dtype, DType::kFloat);
   const int64_t item = ItemSize(addend.dtype);
   for (int64_t p = 0; p < part.pixels.end - part.pixels.begin; ++p) {
-    cast(from + p * step * item, item, reinterpret_cast<char*>(scratch.addend + p * part.columns), sizeof(float),
+    const int64_t at = PixelAt(addend, part.pixels.begin + p) + part.first_channel;
+    cast(ElementAt(addend, at), item, reinterpret_cast<char*>(scratch.addend + p * part.columns), sizeof(float),
          part.columns);
   }
   epilogue.addend = scratch.addend;
@@ -525,11 +711,13 @@ void ChannelsLastConv::MultiplyPixels(const Operands& operands, const Part& part
 
 void ChannelsLastConv::RunPixels(const Operands& operands, const Part& part, const Scratch& scratch) const {
   const TensorRef& out = operands.out;
-  const int64_t out_step = PixelStep(out);
-  char* const to = ElementAt(out, part.pixels.begin * out_step + part.first_channel);
   const simd::PixelEpilogue epilogue = EpilogueOf(operands, part, scratch);
-  float* const sums = is_direct_ ? reinterpret_cast<float*>(to) : scratch.sums;
-  const int64_t sums_step = is_direct_ ? out_step : part.columns;
+  float* sums = scratch.sums;
+  int64_t sums_step = part.columns;
+  if (is_direct_) {
+    sums_step = PixelStep(out);
+    sums = reinterpret_cast<float*>(ElementAt(out, part.pixels.begin * sums_step + part.first_channel));
+  }
   if (is_depthwise_) {
     FilterRows(operands, part.pixels, scratch, sums, sums_step, epilogue);
   } else {
@@ -541,8 +729,8 @@ void ChannelsLastConv::RunPixels(const Operands& operands, const Part& part, con
   const CastFn cast = FindCast(DType::kFloat, out.dtype);
   const int64_t item = ItemSize(out.dtype);
   for (int64_t p = 0; p < part.pixels.end - part.pixels.begin; ++p) {
-    cast(reinterpret_cast<const char*>(sums + p * part.columns), sizeof(float), to + p * out_step * item, item,
-         part.columns);
+    const int64_t at = PixelAt(out, part.pixels.begin + p) + part.first_channel;
+    cast(reinterpret_cast<const char*>(sums + p * part.columns), sizeof(float), ElementAt(out, at), item, part.columns);
   }
 }
 
@@ -561,8 +749,8 @@ void ChannelsLastConv::FindPatches(const Operands& operands, Range range, const 
     const int64_t n = patch / row_patches() / patch_rows();
     const float** pixel = scratch.pixels + p;
     for (int64_t i = 0; i < 4; ++i) {
-      const float* const line = places.Row(n, y + i - operands.pad_h);
-      for (int64_t j = 0; j < 4; ++j, pixel += count) *pixel = places.At(line, x + j - operands.pad_w);
+      const float* const line = places.Row(n, 0, y + i - operands.pads[1]);
+      for (int64_t j = 0; j < 4; ++j, pixel += count) *pixel = places.At(line, x + j - operands.pads[2]);
     }
     for (int64_t i = 0; i < 4; ++i) {
       const int64_t out_y = y + i / 2;
@@ -648,14 +836,22 @@ void ChannelsLastConv::RunPatches(const Operands& operands, const Part& part, co
 void ChannelsLastConv::Convolve(const TensorRef& input, const float* source, const float* packed, const TensorRef* bias,
                                 const TensorRef* addend, const TensorRef& out, Range range, void* memory,
                                 const simd::ChannelScaling& scaling) const {
-  const ConvDim& h = shape_.dims[1];
-  const ConvDim& w = shape_.dims[2];
+  if (phases_ != nullptr) {
+    for (const Phase& phase : *phases_) {
+      const Range own = {std::max(range.begin - phase.unit_begin, int64_t{0}),
+                         std::min(range.end - phase.unit_begin, phase.conv.units())};
+      if (own.begin >= own.end) continue;
+      const TensorRef more = addend == nullptr ? TensorRef() : phase.OutputsOf(*addend);
+      phase.conv.Convolve(input, nullptr, packed + phase.packed_begin, bias, addend == nullptr ? nullptr : &more,
+                          phase.OutputsOf(out), own, memory, scaling);
+    }
+    return;
+  }
+  const ConvDim(&dims)[3] = shape_.dims;
   Operands operands{static_cast<const float*>(input.data),
-                    h.pad,
-                    w.pad,
-                    h.in,
-                    w.in,
-                    {input.strides[0], input.strides[3], input.strides[4]},
+                    {dims[0].pad, dims[1].pad, dims[2].pad},
+                    {dims[0].in, dims[1].in, dims[2].in},
+                    {input.strides[0], input.strides[2], input.strides[3], input.strides[4]},
                     packed,
                     bias,
                     addend,
@@ -663,12 +859,14 @@ void ChannelsLastConv::Convolve(const TensorRef& input, const float* source, con
                     scaling};
   if (source != nullptr) {
     operands.input = source;
-    operands.pad_h = operands.pad_w = 0;
-    operands.in_h = source_rows_;
-    operands.in_w = source_row_ / all_channels();
-    operands.strides[0] = source_rows_ * source_row_;
-    operands.strides[1] = source_row_;
-    operands.strides[2] = all_channels();
+    std::fill_n(operands.pads, 3, 0);
+    operands.sizes[0] = source_planes_;
+    operands.sizes[1] = source_rows_;
+    operands.sizes[2] = source_row_ / all_channels();
+    operands.strides[0] = source_planes_ * source_rows_ * source_row_;
+    operands.strides[1] = source_rows_ * source_row_;
+    operands.strides[2] = source_row_;
+    operands.strides[3] = all_channels();
   }
   ScratchCutter cut(memory);
   Scratch scratch{};

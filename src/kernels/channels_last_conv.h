@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolutions of tensors whose channels lie back to back (NHWC), float32 inside: plain ones over one or two spatial
-// dims, in groups, with what follows them: a sum with another tensor, an activation.
+// Convolutions of tensors whose channels lie back to back (NHWC, NDHWC), float32 inside, over up to three spatial dims,
+// plain and transposed, in groups, with what follows them: a sum with another tensor, an activation.
 //
 // Formula   out[n, y, o] = activation(scaling[o](bias[o] + sum over k, i of weight[o, i, k] * in[n, y * stride +
 //   k * dilation - pad, i]) + addend[n, y, o]); elements of in outside of it are 0.
+//   Transposed: the sum over i and the x, k with y = x * stride + k * dilation - pad, of weight[i, o, k] * in[n, x, i].
 // Accumulation  float32: k is walked first, i fastest, in blocks of about 256 that are added in order; bias and addend
 //   come last; rounded once.
 // Order     depends on the shape alone. Multiply and add are fused where the processor can.
@@ -15,9 +16,11 @@
 // zeros where the tap is in the padding: no pixel is copied. Weights are packed into panels of channels, one after the
 // other as the product reads them. Inputs of few channels are copied with their padding, so that the taps of a row of
 // the kernel are one run; so are those of other types, which are converted on the way. Groups of one channel go through
-// a product of vectors over channels.
+// a product of vectors over channels. A transposed convolution is a plain one of stride 1 for each residue of the
+// outputs modulo the stride.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "kernels/convolution.h"
@@ -58,6 +61,8 @@ class ChannelsLastConv {
  public:
   /// Whether it computes this. Views have rank 5; the shape fits them.
   static bool Fits(const ConvShape& shape, const TensorRef& input, const TensorRef& out);
+  /// Whether a tap reaches each output, as it has to where the convolution is transposed.
+  static bool ReachesAll(const ConvShape& shape);
 
   /// \param keeps_weight  the packed weight serves many runs, so that more may be made of it
   /// \pre Fits(shape, input, out)
@@ -68,7 +73,7 @@ class ChannelsLastConv {
   /// float32 elements of the prepared input; 0: Convolve reads the input itself.
   int64_t source_elements() const { return source_elements_; }
   /// Its rows.
-  int64_t prepare_units() const { return shape_.batch * source_rows_; }
+  int64_t prepare_units() const { return shape_.batch * source_planes_ * source_rows_; }
   int64_t prepare_cost() const { return source_row_; }
   void Prepare(const TensorRef& input, float* source, Range range) const;
 
@@ -80,10 +85,14 @@ class ChannelsLastConv {
   /// On which numbers the packed weight depends beside the weight.
   void TellPacking(std::vector<int64_t>& numbers) const;
 
-  int64_t units() const { return (is_depthwise_ ? 1 : shape_.groups * column_blocks_) * pixel_blocks_; }
+  int64_t units() const {
+    return phases_ != nullptr ? phase_units_ : (is_depthwise_ ? 1 : shape_.groups * column_blocks_) * pixel_blocks_;
+  }
   /// Whether it multiplies transformed patches.
   bool by_patches() const { return by_patches_; }
-  /// What a unit computes. \pre !by_patches()
+  /// Whether a unit computes pixels that follow one another, and some of their channels.
+  bool has_tiles() const { return !by_patches_ && phases_ == nullptr; }
+  /// What a unit computes. \pre has_tiles()
   struct Tile {
     Range pixels;  ///< of all pictures
     Range channels;
@@ -107,6 +116,7 @@ class ChannelsLastConv {
   };
   struct Operands;
   struct Scratch;
+  struct Phase;
   class Places;
 
   // What a unit computes.
@@ -118,11 +128,12 @@ class ChannelsLastConv {
     int64_t first_channel;          // of out
   };
 
+  void MakePhases(const TensorRef& input, const TensorRef& out, bool keeps_weight);
   bool AllowsPatches(const TensorRef& input) const;
   void CutDepth();
   void CutIntoUnits();
   int64_t all_channels() const { return shape_.groups * shape_.in_channels; }
-  int64_t pixels() const { return shape_.batch * shape_.dims[1].out * shape_.dims[2].out; }
+  int64_t pixels() const { return shape_.batch * shape_.dims[0].out * shape_.dims[1].out * shape_.dims[2].out; }
   int64_t patch_rows() const { return (shape_.dims[1].out + 1) / 2; }
   int64_t row_patches() const { return (shape_.dims[2].out + 1) / 2; }
   int64_t patches() const { return shape_.batch * patch_rows() * row_patches(); }
@@ -144,6 +155,9 @@ class ChannelsLastConv {
   void RunPixels(const Operands& operands, const Part& part, const Scratch& scratch) const;
   void RunPatches(const Operands& operands, const Part& part, const Scratch& scratch) const;
   void FindPatches(const Operands& operands, Range patches, const Scratch& scratch) const;
+  void GatherLines(const TensorRef& weight, int64_t group, Range outputs, float* lines) const;
+  void PackPanel(const float* lines, int64_t group, int64_t panel, int64_t columns, float* packed,
+                 float* filters) const;
   void PackPatches(const float* lines, int64_t panel, int64_t columns, float* packed, float* filters) const;
 
   ConvShape shape_;
@@ -157,12 +171,14 @@ class ChannelsLastConv {
   int64_t taps_ = 0;
   int64_t width_ = 0;   ///< of a panel
   int64_t panels_ = 0;  ///< of a group
-  int64_t source_elements_ = 0, source_rows_ = 0, source_row_ = 0;
+  int64_t source_elements_ = 0, source_planes_ = 0, source_rows_ = 0, source_row_ = 0;
   int64_t packed_elements_ = 0;
   int64_t patch_begin_ = 0;  ///< in what is packed: the transformed filters
   int64_t pixel_blocks_ = 1, column_blocks_ = 1;
   std::vector<Block> blocks_;
-  std::vector<Range> channel_blocks_;  ///< of products of patches
+  std::vector<Range> channel_blocks_;                 ///< of products of patches
+  std::shared_ptr<const std::vector<Phase>> phases_;  ///< of a transposed convolution; then most others stay empty
+  int64_t phase_units_ = 0;
 };
 
 }  // namespace reprise::kernels

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "kernels/convolution_phases.h"
 #include "kernels/plane.h"
 #include "kernels/simd/convolution_row.h"
 #include "kernels/simd/matmul_tile.h"
@@ -75,40 +76,11 @@ inline void CopyRow(T* to, const T* from, int64_t n) {
   }
 }
 
-struct Tap {
-  int64_t kernel;
-  int64_t shift;  // in the input, from step_in * output
-};
-
-struct DimPhase {
-  int64_t first;
-  int64_t count;
-  std::vector<Tap> taps;
-};
-
-std::vector<DimPhase> PhasesOf(const ConvDim& dim, bool transposed) {
-  std::vector<DimPhase> phases;
-  for (int64_t residue = 0; residue < (transposed ? std::min(dim.stride, dim.out) : 1); ++residue) {
-    DimPhase& phase = phases.emplace_back();
-    phase.first = residue;
-    phase.count = transposed ? DivideUp(dim.out - residue, dim.stride) : dim.out;
-    for (int64_t k = 0; k < dim.kernel; ++k) {
-      if (!transposed) {
-        phase.taps.push_back({k, k * dim.dilation - dim.pad});
-        continue;
-      }
-      const int64_t shift = residue + dim.pad - k * dim.dilation;
-      if (shift % dim.stride == 0) phase.taps.push_back({k, shift / dim.stride});
-    }
-  }
-  return phases;
-}
-
 template <class Body>
-void ForEachTap(const DimPhase* const (&parts)[3], const Body& body) {
-  for (const Tap& d : parts[0]->taps) {
-    for (const Tap& h : parts[1]->taps) {
-      for (const Tap& w : parts[2]->taps) body(d, h, w);
+void ForEachTap(const ConvPhase* const (&parts)[3], const Body& body) {
+  for (const ConvTap& d : parts[0]->taps) {
+    for (const ConvTap& h : parts[1]->taps) {
+      for (const ConvTap& w : parts[2]->taps) body(d, h, w);
     }
   }
 }
@@ -148,7 +120,7 @@ void ConvSetup::Simplify(ConvShape& shape, TensorRef& input, TensorRef& out) {
 ConvSetup::ConvSetup(const ConvShape& shape, const TensorRef& input, const TensorRef* weight)
     : shape_(shape), compute_(input.dtype == DType::kDouble ? DType::kDouble : DType::kFloat) {
   by_rows_ = shape.out_channels <= kRowsWithoutPanels;
-  std::vector<DimPhase> of_dim[3];
+  std::vector<ConvPhase> of_dim[3];
   is_direct_ = !by_rows_ && input.dtype == compute_ && (input.strides[4] == 1 || input.sizes[4] == 1);
   for (int d = 0; d < 3; ++d) {
     const ConvDim& dim = shape.dims[d];
@@ -157,8 +129,8 @@ ConvSetup::ConvSetup(const ConvShape& shape, const TensorRef& input, const Tenso
     step_out_[d] = shape.transposed ? dim.stride : 1;
     lead_[d] = 0;
     int64_t last = -1;
-    for (const DimPhase& phase : of_dim[d]) {
-      for (const Tap& tap : phase.taps) {
+    for (const ConvPhase& phase : of_dim[d]) {
+      for (const ConvTap& tap : phase.taps) {
         lead_[d] = std::max(lead_[d], -tap.shift);
         last = std::max(last, step_in_[d] * (phase.count - 1) + tap.shift);
       }
@@ -190,18 +162,18 @@ ConvSetup::ConvSetup(const ConvShape& shape, const TensorRef& input, const Tenso
   };
 
   int64_t pack_units = 0;
-  for (const DimPhase& d : of_dim[0]) {
-    for (const DimPhase& h : of_dim[1]) {
-      for (const DimPhase& w : of_dim[2]) {
+  for (const ConvPhase& d : of_dim[0]) {
+    for (const ConvPhase& h : of_dim[1]) {
+      for (const ConvPhase& w : of_dim[2]) {
         Phase& phase = phases_.emplace_back();
-        const DimPhase* const parts[3] = {&d, &h, &w};
+        const ConvPhase* const parts[3] = {&d, &h, &w};
         phase.columns = shape.batch;
         for (int i = 0; i < 3; ++i) {
           phase.first[i] = parts[i]->first;
           phase.count[i] = parts[i]->count;
           phase.columns *= parts[i]->count;
         }
-        ForEachTap(parts, [&](const Tap& kd, const Tap& kh, const Tap& kw) {
+        ForEachTap(parts, [&](const ConvTap& kd, const ConvTap& kh, const ConvTap& kw) {
           phase.taps.push_back(offset_of(0, kd.shift + lead_[0]) + offset_of(1, kh.shift + lead_[1]) +
                                offset_of(2, kw.shift + lead_[2]));
           phase.kernel.push_back((kd.kernel * shape.dims[1].kernel + kh.kernel) * shape.dims[2].kernel + kw.kernel);

@@ -12,20 +12,26 @@ namespace {
 constexpr int64_t kPixels = 64;    // of a unit, where planes lie in a line: whole cache lines of each channel
 constexpr int64_t kChannels = 64;  // that are turned in one go: with the pixels half of the first-level cache
 
-// Rows of all planes, or planes as one row each.
+// The pixels of a channel in rows that are as long as strides allow.
 struct Rows {
-  int64_t count, length, parts;  // rows of a picture, pixels of each, units of each
-  int64_t stride, step;          // from one row, and from one pixel, to the next
+  int64_t depth = 1, height = 1, length = 1;  // rows [depth, height] of a picture, pixels of each
+  int64_t strides[2] = {};                    // from one row to the next
+  int64_t step = 1;                           // from one pixel to the next
+  int64_t parts;                              // units of a row
 
   explicit Rows(const TensorRef& planes) {
-    const int64_t width = planes.sizes[4];
-    const bool is_flat = planes.sizes[3] == 1 || planes.strides[3] == planes.strides[4] * width;
-    count = is_flat ? 1 : planes.sizes[3];
-    length = is_flat ? planes.sizes[3] * width : width;
+    int64_t* const sizes[] = {&length, &height, &depth};
+    int64_t* const steps[] = {&step, &strides[1], &strides[0]};
+    int at = 0;
+    for (int d = 4; d >= 2; --d) {
+      if (planes.sizes[d] == 1) continue;
+      if (*sizes[at] != 1 && planes.strides[d] != *steps[at] * *sizes[at]) ++at;
+      if (*sizes[at] == 1) *steps[at] = planes.strides[d];
+      *sizes[at] *= planes.sizes[d];
+    }
     parts = (length + kPixels - 1) / kPixels;
-    stride = planes.strides[3];
-    step = width == 1 && is_flat ? planes.strides[3] : planes.strides[4];
   }
+  int64_t count() const { return depth * height; }
 };
 
 // turn(plane, pixel, count): `count` pixels, from `plane` elements behind the first one of planes, and pixel `pixel`.
@@ -34,12 +40,13 @@ void ForEachUnit(const TensorRef& planes, Range units, const Turn& turn) {
   const Rows rows(planes);
   for (int64_t unit = units.begin; unit < units.end; ++unit) {
     const int64_t part = unit % rows.parts;
-    const int64_t y = unit / rows.parts % rows.count;
-    const int64_t n = unit / rows.parts / rows.count;
+    const int64_t row = unit / rows.parts % rows.count();
+    const int64_t n = unit / rows.parts / rows.count();
     const int64_t first = rows.length * part / rows.parts;
     const int64_t end = rows.length * (part + 1) / rows.parts;
-    turn(n * planes.strides[0] + y * rows.stride + first * rows.step, (n * rows.count + y) * rows.length + first,
-         end - first, rows.step);
+    const int64_t plane = n * planes.strides[0] + row / rows.height * rows.strides[0] +
+                          row % rows.height * rows.strides[1] + first * rows.step;
+    turn(plane, (n * rows.count() + row) * rows.length + first, end - first, rows.step);
   }
 }
 
@@ -48,7 +55,7 @@ void ForEachUnit(const TensorRef& planes, Range units, const Turn& turn) {
 int64_t PictureUnits(const TensorRef& planes) {
   if (ElementCount(planes) == 0) return 0;
   const Rows rows(planes);
-  return planes.sizes[0] * rows.count * rows.parts;
+  return planes.sizes[0] * rows.count() * rows.parts;
 }
 
 int64_t PictureUnitElements(const TensorRef& planes) {

@@ -11,14 +11,14 @@
 
 namespace reprise::kernels {
 
-/// Units of work for a view [N, C, 1, H, W]; 0 where it has no elements.
+/// Units of work for a view [N, C, D, H, W]; 0 where it has no elements.
 int64_t PictureUnits(const TensorRef& planes);
 /// Elements of a unit, at most.
 int64_t PictureUnitElements(const TensorRef& planes);
 
-/// pixels[n, y, x, c] = planes[n, c, 0, y, x], for any strides of planes.
+/// pixels[n, z, y, x, c] = planes[n, c, z, y, x], for any strides of planes.
 void PixelsOfPlanes(const TensorRef& planes, float* pixels, Range units);
-/// planes[n, c, 0, y, x] = pixels[n, y, x, c].
+/// planes[n, c, z, y, x] = pixels[n, z, y, x, c].
 void PlanesOfPixels(const float* pixels, const TensorRef& planes, Range units);
 
 /// columns[pixel, c, tap]: what a plain convolution of one group over two spatial dims reads for an output pixel, 0 in

@@ -102,15 +102,14 @@ struct Picture {
 
 // Of a view of rank 5 that is one.
 std::optional<Picture> PictureOf(const TensorRef& ref) {
-  if (ref.dtype != DType::kFloat || !IsDense(ref) || ref.sizes[2] != 1) return std::nullopt;
-  return Picture{BytesOf(ref), ref.sizes[0], ref.sizes[1], ref.sizes[3] * ref.sizes[4]};
+  if (ref.dtype != DType::kFloat || !IsDense(ref)) return std::nullopt;
+  return Picture{BytesOf(ref), ref.sizes[0], ref.sizes[1], ref.sizes[2] * ref.sizes[3] * ref.sizes[4]};
 }
 
 // Whether the view reads the picture, whole or by steps.
 bool IsViewOf(const Picture& picture, const TensorRef& ref) {
-  return ref.dtype == DType::kFloat && ref.data == picture.data() && ref.sizes[2] == 1 &&
-         ref.sizes[0] == picture.batch && ref.sizes[1] == picture.channels &&
-         (ref.sizes[1] == 1 || ref.strides[1] == picture.plane) &&
+  return ref.dtype == DType::kFloat && ref.data == picture.data() && ref.sizes[0] == picture.batch &&
+         ref.sizes[1] == picture.channels && (ref.sizes[1] == 1 || ref.strides[1] == picture.plane) &&
          (ref.sizes[0] == 1 || ref.strides[0] == picture.plane * picture.channels) &&
          picture.bytes.Contains(BytesOf(ref));
 }
@@ -119,8 +118,7 @@ bool IsViewOf(const Picture& picture, const TensorRef& ref) {
 TensorRef Behind(TensorRef ref, int64_t channels, float* pixels) {
   ref.data = pixels;
   ref.strides[1] = 1;
-  ref.strides[3] *= channels;
-  ref.strides[4] *= channels;
+  for (int d = 2; d < 5; ++d) ref.strides[d] *= channels;
   return ref;
 }
 
@@ -280,7 +278,7 @@ struct LinkState {
     return {scaling.data(), scaling.data() + channels, scaling.data() + 2 * channels};
   }
   // While the pixels of a unit are in the caches.
-  bool FollowsUnits() const { return !after.IsNothing() && !conv.by_patches(); }
+  bool FollowsUnits() const { return !after.IsNothing() && conv.has_tiles(); }
 };
 
 // refs: out, input or what was prepared of it, packed, bias, addend.

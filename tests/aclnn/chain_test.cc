@@ -45,12 +45,38 @@ bool Chains() {
 
 // Pictures with patches, and sums of several blocks.
 constexpr int64_t kChannels = 40;
-constexpr int64_t kLarge = 13;
-constexpr int64_t kSmall = 7;  // whose filters of several taps are multiplied as they lie
+struct Sizes {
+  int64_t depth;  // 0: none
+  int64_t side;
+
+  int64_t plane() const { return std::max<int64_t>(1, depth) * side * side; }
+  Shape Filter(int64_t inner, int64_t taps) const {
+    return depth == 0 ? Shape{kChannels, inner, taps, taps} : Shape{kChannels, inner, taps, taps, taps};
+  }
+  Shape Picture() const {
+    return depth == 0 ? Shape{2, kChannels, side, side} : Shape{2, kChannels, depth, side, side};
+  }
+};
+constexpr Sizes kLarge = {0, 13};
+constexpr Sizes kSmall = {0, 7};  // whose filters of several taps are multiplied as they lie
+constexpr Sizes kVolume = {4, 5};
 
 constexpr int kEnoughReplays = 5;
 
-enum Kind { kThreeTaps, kOneTap, kOwnChannels, kNorm, kRelu, kHardtanh, kSilu, kLeakyRelu, kAdd, kMul, kKinds };
+enum Kind {
+  kThreeTaps,
+  kOneTap,
+  kOwnChannels,
+  kTransposed,
+  kNorm,
+  kRelu,
+  kHardtanh,
+  kSilu,
+  kLeakyRelu,
+  kAdd,
+  kMul,
+  kKinds
+};
 struct Call {
   Kind kind;
   size_t a, b, out;  // pictures
@@ -58,7 +84,7 @@ struct Call {
 };
 using Program = std::vector<Call>;
 
-class ChainTest : public RecordingTest, public testing::WithParamInterface<int64_t> {
+class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes> {
  protected:
   static constexpr size_t kPictures = 5;
   static constexpr size_t kWeights = 3;  // of each sort
@@ -75,19 +101,21 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<int64
       tensor->Write(values);
       return tensor;
     };
-    for (size_t i = 0; i < kPictures; ++i) pictures.push_back(make({2, kChannels, GetParam(), GetParam()}, 1, 0));
+    for (size_t i = 0; i < kPictures; ++i) pictures.push_back(make(GetParam().Picture(), 1, 0));
     for (size_t i = 0; i < kWeights; ++i) {
-      weights[kThreeTaps].push_back(make({kChannels, kChannels, 3, 3}, 0.1F, 0));
-      weights[kOneTap].push_back(make({kChannels, kChannels, 1, 1}, 0.2F, 0));
-      weights[kOwnChannels].push_back(make({kChannels, 1, 3, 3}, 0.4F, 0));
+      weights[kThreeTaps].push_back(make(GetParam().Filter(kChannels, 3), 0.1F, 0));
+      weights[kOneTap].push_back(make(GetParam().Filter(kChannels, 1), 0.2F, 0));
+      weights[kOwnChannels].push_back(make(GetParam().Filter(1, 3), 0.4F, 0));
+      weights[kTransposed].push_back(make(GetParam().Filter(kChannels, 3), 0.1F, 0));
       for (const float least : {0.0F, 0.0F, 0.0F, 0.5F}) vectors.push_back(make({kChannels}, 1, least));
     }
     for (int i = 0; i < 2; ++i) saved.push_back(make({kChannels}, 1, 0));
     for (const auto& picture : pictures) before.push_back(BytesOf(*picture));
-    const int64_t ones[2] = {1, 1};
-    const int64_t zeros[2] = {0, 0};
-    one = aclCreateIntArray(ones, 2);
-    zero = aclCreateIntArray(zeros, 2);
+    const int64_t ones[3] = {1, 1, 1};
+    const int64_t zeros[3] = {0, 0, 0};
+    const uint64_t dims = GetParam().depth == 0 ? 2 : 3;
+    one = aclCreateIntArray(ones, dims);
+    zero = aclCreateIntArray(zeros, dims);
     before_all = TotalsOfKept();
   }
   void TearDown() override {
@@ -120,14 +148,15 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<int64
     switch (call.kind) {
       case kThreeTaps:
       case kOneTap:
-      case kOwnChannels: {
+      case kOwnChannels:
+      case kTransposed: {
         aclTensor* const weight = weights[call.kind][call.weight]->get();
         aclIntArray* const pad = call.kind == kOneTap ? zero : one;
         issue(
             [&](uint64_t* ws, aclOpExecutor** ex) {
               return aclnnConvolutionGetWorkspaceSize(a, weight, call.weight == 0 ? nullptr : vector(0), one, pad, one,
-                                                      false, zero, call.kind == kOwnChannels ? kChannels : 1, out, 0,
-                                                      ws, ex);
+                                                      call.kind == kTransposed, zero,
+                                                      call.kind == kOwnChannels ? kChannels : 1, out, 0, ws, ex);
             },
             aclnnConvolution);
         return;
@@ -191,7 +220,7 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<int64
   }
   uint64_t executions() const { return TotalsOfKept().chained - before_all.chained; }
   // Tasks of such a convolution: filters that lie as they are need no turned pictures.
-  static uint64_t three_taps() { return GetParam() == kLarge ? 4 : 2; }
+  static uint64_t three_taps() { return GetParam().plane() == kSmall.plane() ? 2 : 4; }
   // All executions of chains since the test began had so many links, in place of so many tasks.
   void ExpectChains(uint64_t links, uint64_t tasks) const {
     const KeptTotals now = TotalsOfKept();
@@ -203,7 +232,7 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<int64
 
   const TestScalar alpha{ACL_FLOAT, {1}}, low{ACL_FLOAT, {-0.25L}}, high{ACL_FLOAT, {1.5L}}, slope{ACL_FLOAT, {0.125L}};
   std::vector<std::unique_ptr<TestTensor>> pictures, vectors, saved;
-  std::vector<std::unique_ptr<TestTensor>> weights[3];
+  std::vector<std::unique_ptr<TestTensor>> weights[4];
   std::vector<std::vector<char>> before;
   aclIntArray* one = nullptr;
   aclIntArray* zero = nullptr;
@@ -253,7 +282,7 @@ TEST_P(ChainTest, ResultsThatStayDoNotEndALink) {
 
 // What is written over in part stays in part, however its rest lies in planes.
 TEST_P(ChainTest, APartThatIsWrittenOverNeedNotBeThere) {
-  const int64_t plane = GetParam() * GetParam();
+  const int64_t plane = GetParam().plane();
   const int64_t count = pictures[1]->count();
   const struct {
     int64_t begin, end;
@@ -470,7 +499,79 @@ TEST_P(ChainTest, AnAbortAmongTheLinksLeavesTheModelReady) {
   EXPECT_EQ(aclmdlRIDestroy(model), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, ChainTest, testing::Values(kLarge, kSmall));
+// A transposed convolution between others: of pictures whose sides it doubles, which nobody turns.
+class DoublingTest : public ChainTest {};
+
+TEST_P(DoublingTest, TransposedConvolutionsAreLinks) {
+  const int64_t side = GetParam().side;
+  const auto make = [&](Shape shape) {
+    auto tensor = std::make_unique<TestTensor>(std::move(shape), ACL_FLOAT);
+    std::vector<Value> values(static_cast<size_t>(tensor->count()));
+    for (Value& value : values) value.re = static_cast<float>(static_cast<int>(random() % 2001) - 1000) / 7777.0F;
+    tensor->Write(values);
+    return tensor;
+  };
+  const auto filter = make({kChannels, kChannels, 4, 4});
+  std::vector<std::unique_ptr<TestTensor>> doubled;
+  for (int i = 0; i < 3; ++i) doubled.push_back(make({2, kChannels, 2 * side, 2 * side}));
+  const int64_t twos[2] = {2, 2};
+  aclIntArray* const two = aclCreateIntArray(twos, 2);
+  aclTensor* const norm[] = {vectors[0]->get(), vectors[1]->get(), vectors[2]->get(), vectors[3]->get()};
+  const std::pair<PhaseOne, PhaseTwo> calls[] = {
+      {[&](uint64_t* ws, aclOpExecutor** ex) {
+         return aclnnConvolutionGetWorkspaceSize(pictures[0]->get(), weights[kOneTap][0]->get(), nullptr, one, zero,
+                                                 one, false, zero, 1, pictures[1]->get(), 0, ws, ex);
+       },
+       aclnnConvolution},
+      {[&](uint64_t* ws, aclOpExecutor** ex) {
+         return aclnnConvolutionGetWorkspaceSize(pictures[1]->get(), filter->get(), vectors[0]->get(), two, one, one,
+                                                 true, zero, 1, doubled[0]->get(), 0, ws, ex);
+       },
+       aclnnConvolution},
+      {[&](uint64_t* ws, aclOpExecutor** ex) {
+         return aclnnBatchNormGetWorkspaceSize(doubled[0]->get(), norm[0], norm[1], norm[2], norm[3], false, 0.1, 1e-5,
+                                               doubled[1]->get(), saved[0]->get(), saved[1]->get(), ws, ex);
+       },
+       aclnnBatchNorm},
+      {[&](uint64_t* ws, aclOpExecutor** ex) {
+         return aclnnAddGetWorkspaceSize(doubled[1]->get(), doubled[2]->get(), alpha.get(), doubled[1]->get(), ws, ex);
+       },
+       aclnnAdd},
+      {[&](uint64_t* ws, aclOpExecutor** ex) {
+         return aclnnSiluGetWorkspaceSize(doubled[1]->get(), doubled[1]->get(), ws, ex);
+       },
+       aclnnSilu},
+      {[&](uint64_t* ws, aclOpExecutor** ex) {
+         return aclnnConvolutionGetWorkspaceSize(doubled[1]->get(), weights[kThreeTaps][0]->get(), nullptr, one, one,
+                                                 one, false, zero, 1, doubled[0]->get(), 0, ws, ex);
+       },
+       aclnnConvolution}};
+  const auto all = [&] {
+    std::vector<std::vector<char>> bytes = All();
+    for (const auto& tensor : doubled) bytes.push_back(BytesOf(*tensor));
+    return bytes;
+  };
+  Reset();
+  for (const auto& [first, second] : calls) EXPECT_EQ(RunOp(stream, first, second), 0) << RecentMessage();
+  const auto expected = all();
+  aclmdlRI model = nullptr;
+  ASSERT_EQ(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED), 0) << RecentMessage();
+  for (const auto& [first, second] : calls) Record(first, second);
+  ASSERT_EQ(aclmdlRICaptureEnd(stream, &model), 0) << RecentMessage();
+  for (int i = 0; i < kEnoughReplays + 3; ++i) {
+    Reset();
+    for (const size_t which : {0, 1}) std::memset(doubled[which]->storage(), 0x5A, expected.back().size());
+    Replay(model);
+    ASSERT_EQ(all(), expected) << "replay " << i;
+  }
+  // An addend that is in memory alone ends the link of the transposed convolution before the sum.
+  ExpectChains(3, 10);
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+  EXPECT_EQ(aclDestroyIntArray(two), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ChainTest, testing::Values(kLarge, kSmall, kVolume));
+INSTANTIATE_TEST_SUITE_P(Sizes, DoublingTest, testing::Values(kLarge, kSmall));
 
 // ---- Blocks of the caching allocator ----
 

@@ -72,13 +72,16 @@ def convolution(type, random):
         close(first(result["y"], is_last), expected, out)
 
 
-@checks("Conv2DFused")
+@checks("Conv2DFused", "Conv3DFused")
 def fused_convolution(type, random):
+    dims = 3 if "3D" in type else 2
     for number, dtype, is_last, attributes, geometry in convolution_cases(type, HALF):
-        x = random(2, 4, 7, 6, dtype=dtype)
-        filter = random(6, 4 // attributes["groups"], 3, 2, dtype=dtype)
+        x = random(2, 4, 7, 6, 5, dtype=dtype)
+        filter = random(6, 4 // attributes["groups"], 3, 2, 3, dtype=dtype)
+        if dims == 2:
+            x, filter = x[..., 0].contiguous(), filter[..., 0].contiguous()
         bias = random(6, dtype=dtype) if number % 3 else None
-        sums = convolution_of(2, x.double(), filter.double(), None if bias is None else bias.double(), *geometry)
+        sums = convolution_of(dims, x.double(), filter.double(), None if bias is None else bias.double(), *geometry)
         addend = random(*sums.shape, dtype=dtype) if number % 4 < 2 else None
         expected = sums if addend is None else sums + addend.double()
         activation = ("", "Relu", "Clip")[number % 3]

@@ -42,6 +42,16 @@ TEST(CompilerConvolution, WhatFollowsIsFused) {
       {"ConvActivationFusionPass", begin + conv + "y = Swish(p)\nreturn y\n",
        begin + "y = Conv2DFused(x = x, filter = f) {activation = \"Swish\", " + kPlain + "return y\n"},
   });
+  const std::string volume =
+      "x = Data() : float32 [1, 4, 5, 6, 5]\nf = Const() : float32 [4, 4, 3, 3, 3] = 0.5, -1 ...\n";
+  const std::string three = "data_format = \"NCDHW\", pads = [1, 1, 1, 1, 1, 1], strides = [1, 1, 1, 1, 1]}\n";
+  ExpectFusions({
+      {"ConvAddFusionPass", volume + "p = Conv3DFused(x = x, filter = f) {" + three + "y = Add(p, x)\nreturn y\n",
+       volume + "y = Conv3DFused(x = x, filter = f, addend = x) {" + three + "return y\n"},
+      {"ConvActivationFusionPass",
+       volume + "p = Conv3DFused(x = x, filter = f, addend = x) {" + three + "y = Relu(p)\nreturn y\n",
+       volume + "y = Conv3DFused(x = x, filter = f, addend = x) {activation = \"Relu\", " + three + "return y\n"},
+  });
   ExpectRefusals({
       {"ConvAddFusionPass",
        kImage + "f = Data() : float32 [16, 16, 3, 3]\n" + other + conv + "y = Add(p, r)\nreturn y\n",
@@ -106,6 +116,45 @@ TEST(CompilerConvolution, ChainsComputeTheSame) {
     Status status = RunPasses(*after, {}, &records);
     ASSERT_TRUE(status.ok()) << status.detail().what << "\n" << body;
     EXPECT_GE(records["ConvLayoutPass"].changed, 1u) << body;
+    ExpectNear(*before, *after);
+  }
+}
+
+// Three dims, and transposed ones, between others.
+TEST(CompilerConvolution, ChainsOfVolumesAndTransposedOnesComputeTheSame) {
+  const std::string volume =
+      "x = Data() : float32 [1, 16, 5, 6, 5]\nf = Const() : float32 [16, 16, 3, 3, 3] = 0.5, -0.25, 1, 0.125 ...\n";
+  const std::string norm =
+      "k = Const() : float32 [16] = 2, -1, 0.5 ...\nm = Const() : float32 [16] = 0.25, 1 ...\n"
+      "v = Const() : float32 [16] = 0.5, 2 ...\n";
+  const std::string three = "data_format = \"NCDHW\", pads = [1, 1, 1, 1, 1, 1], strides = [1, 1, 1, 1, 1]}\n";
+  const std::string conv =
+      volume + norm + "p = Conv3DFused(x = x, filter = f) {" + three + "n = BNInfer(p, k, m, m, v) {epsilon = 0.25}\n";
+  const std::string doubled =
+      kImage + norm +
+      "z = Const() : int64 [4] = 1, 16, 12, 10\nt = Const() : float32 [16, 16, 4, 4] = 0.5, -0.25, 1 ...\n" +
+      "p = Conv2DBackpropInput(z, t, x) {data_format = \"NCHW\", pads = [1, 1, 1, 1], strides = [1, 1, 2, 2]}\n";
+  const std::string sums = "n = BNInfer(p, k, m, m, v) {epsilon = 0.25}\n";
+  for (const std::string& text : {
+           conv + "q = Relu(n)\ns = Conv3DFused(x = q, filter = f) {" + three + "t = Add(s, q)\nreturn t\n",
+           conv + "q = ReduceMeanD(x = n) {axes = [2, 3, 4], keep_dims = false}\nreturn q\n",
+           conv + "a = Const() : int64 [3] = -1, 2, -2\nq = ReduceMean(x = n, axes = a) {keep_dims = true}\n"
+                  "s = Mul(n, q)\nreturn s\n",
+           conv + "q = ConcatD(n, x) {N = 2, concat_dim = -4}\nc = Const() : float32 [1, 32, 1, 1, 1] = 2, -3 ...\n"
+                  "s = Mul(q, c)\nreturn s, n\n",
+           doubled + "return p\n",
+           doubled + sums + "q = Relu(n)\nreturn q\n",
+           doubled + sums + kFilter + "q = Tanh(n)\ns = Conv2D(x = q, filter = f) {" + kPlain + "return s\n",
+       }) {
+    const std::unique_ptr<Graph> before = Read(Whole(text));
+    const std::unique_ptr<Graph> after = Read(Whole(text));
+    ASSERT_TRUE(before != nullptr && after != nullptr) << text;
+    PassRecords records;
+    Status status = RunPasses(*after, {}, &records);
+    ASSERT_TRUE(status.ok()) << status.detail().what << "\n" << text;
+    EXPECT_GE(records["ConvLayoutPass"].changed, 1u) << text;
+    const uint32_t norms = text.find("BNInfer") == std::string::npos ? 0 : 1;
+    EXPECT_EQ(records["ConvBatchnormFusionPass"].changed, norms) << text;
     ExpectNear(*before, *after);
   }
 }

@@ -206,6 +206,47 @@ TEST(CompilerFusion, Convolutions) {
        x + "y_filter = Const() : float32 [2, 1, 1, 2] = 5, 10, 21, 28\ny_bias = Const() : float32 [2] = 5, -7\n" +
            "y = Conv2D(x = x, filter = y_filter, bias = y_bias) " + conv + "\nreturn y\n"},
   });
+  // Of a transposed convolution dims 0 and 1 of the filter are those of a group's inputs and of its outputs.
+  const std::string behind = "data_format = \"NCHW\", ";
+  const std::string pads = "pads = [0, 0, 0, 0], strides = [1, 1, 1, 1]}";
+  const std::string sizes = "n = Const() : int64 [4] = 1, 2, 4, 5\n";
+  const std::string folded = "y_filter = Const() : float32 [1, 2, 1, 2] = 2, 4, 9, 12\n";
+  const std::string grouped = "y_filter = Const() : float32 [2, 1, 1, 2] = 2, 4, 9, 12\n";
+  const std::string two = "x = Data() : float32 [1, 2, 4, 4] format 0\n";
+  const std::string call = "y = Conv2DTransposeD(x = x, filter = y_filter, bias = y_bias) {" + behind;
+  ExpectFusions({
+      {"ConvBatchnormFusionPass",
+       x + sizes + "f = Const() : float32 [1, 2, 1, 2] = 1, 2, 3, 4\n" + norm + "p = Conv2DBackpropInput(n, f, x) {" +
+           behind + pads + "\ny = BNInfer(p, scale, offset, mean, variance) {epsilon = 0.25}\nreturn y\n",
+       x + folded + "y_bias = Const() : float32 [2] = -5, -1\n" + call + "input_size = [1, 2, 4, 5], " + pads +
+           "\nreturn y\n"},
+      {"ConvBatchnormFusionPass",
+       two + sizes + filter + norm + "p = Conv2DBackpropInput(n, f, x) {" + behind + "groups = 2, " + pads +
+           "\ny = BNInfer(p, scale, offset, mean, variance) {epsilon = 0.25}\nreturn y\n",
+       two + grouped + "y_bias = Const() : float32 [2] = -5, -1\n" + call + "groups = 2, input_size = [1, 2, 4, 5], " +
+           pads + "\nreturn y\n"},
+      {"ConvScaleFusionPass",
+       x + bias +
+           "f = Const() : float32 [1, 2, 1, 2] = 2, 4, 9, 12\np = Conv2DTransposeD(x = x, filter = f, bias = c) {" +
+           behind + "input_size = [1, 2, 4, 5], " + pads +
+           "\nb = Const() : float32 [1, 2, 1, 1] = 5, 7\ny = Add(p, b)\nreturn y\n",
+       x + folded + "y_bias = Const() : float32 [2] = 6, 6\n" + call + "input_size = [1, 2, 4, 5], " + pads +
+           "\nreturn y\n"},
+  });
+  ExpectRefusals({
+      {"ConvBatchnormFusionPass",
+       "x = Data() : float32 [-1, 1, 4, 4] format 0\nn = Data() : int64 [4]\n"
+       "f = Const() : float32 [1, 2, 1, 2] = 1, 2, 3, 4\n" +
+           norm + "p = Conv2DBackpropInput(n, f, x) {" + behind + pads +
+           "\ny = BNInfer(p, scale, offset, mean, variance) {epsilon = 0.25}\nreturn y\n",
+       "sizes that are not known"},
+      {"ConvBatchnormFusionPass",
+       "x = Data() : float32 [1, 1, 2, 4, 4]\nf = Const() : float32 [2, 1, 1, 1, 2] = 1, 2, 3, 4\n" + norm +
+           "p = Conv3DFused(x = x, filter = f) {activation = \"Relu\", data_format = \"NCDHW\", pads = [0, 0, 0, 0, 0, "
+           "0], strides = [1, 1, 1, 1, 1]}\n"
+           "y = BNInfer(p, scale, offset, mean, variance) {epsilon = 0.25}\nreturn y\n",
+       "something follows"},
+  });
   ExpectRefusals({
       {"ConvBatchnormFusionPass",
        x + "f = Data() : float32 [2, 1, 1, 2]\n" + norm + plain +

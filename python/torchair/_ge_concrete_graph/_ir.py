@@ -123,6 +123,7 @@ OPERATORS = {
     'Conv3D': ('x:T filter:T bias? offset_w?:int8', 'y', ['strides:Ints!', 'pads:Ints!', 'dilations:Ints=[1 1 1 1 1]', 'groups:Int=1', "data_format:String='NDHWC'", 'offset_x:Int=0']),
     'Conv3DBackpropFilter': ('x:T filter_size out_backprop:T', 'y:T', ['strides:Ints!', 'pads:Ints!', 'dilations:Ints=[1 1 1 1 1]', 'groups:Int=1', "data_format:String='NDHWC'"]),
     'Conv3DBackpropInput': ('input_size filter:T out_backprop:T', 'y:T', ['strides:Ints!', 'pads:Ints!', 'dilations:Ints=[1 1 1 1 1]', 'groups:Int=1', "data_format:String='NDHWC'"]),
+    'Conv3DFused': ('x:T filter:T bias? addend?:T', 'y:T', ['strides:Ints!', 'pads:Ints!', 'dilations:Ints=[1 1 1 1 1]', 'groups:Int=1', "data_format:String='NDHWC'", "activation:String=''", 'low:Float=0', 'high:Float=0']),
     'Conv3DTranspose': ('input_size x:float16 filter:float16 bias? offset_w?:int8', 'y', ['strides:Ints!', 'pads:Ints!', 'dilations:Ints=[1 1 1 1 1]', 'groups:Int=1', "data_format:String='NDHWC'", 'output_padding:Ints=[0 0 0 0 0]', 'offset_x:Int=0']),
     'Cos': ('x:T', 'y:T', []),
     'Cosh': ('x:T', 'y:T', []),

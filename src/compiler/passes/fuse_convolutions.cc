@@ -10,6 +10,9 @@ namespace reprise::compiler {
 namespace {
 
 constexpr float kNoBound = std::numeric_limits<float>::max();
+const std::initializer_list<std::string_view> kWithFollowers = {"Conv2D", "Conv2DFused", "Conv3D", "Conv3DFused"};
+
+bool IsFused(const Match& match, NodeId convolution) { return match.graph().at(convolution).type.ends_with("Fused"); }
 
 // What is added to the attributes and inputs of a convolution.
 struct Following {
@@ -25,7 +28,7 @@ bool HasResultOf(const Match& match, const Tensor& tensor) {
 
 // A convolution that computes in the type of its result, with a filter that is known: others are not worth it.
 NodeId ConvolutionAt(Match& match, Port port) {
-  const NodeId node = match.Maker(port, {"Conv2D", "Conv2DFused"});
+  const NodeId node = match.Maker(port, kWithFollowers);
   if (node == kNoNode) return kNoNode;
   const Port filter = match.In(node, "filter");
   const int32_t dtype = match.TensorOf(port).dtype;
@@ -47,7 +50,7 @@ void FuseInto(Match& match, NodeId convolution, const Following& following) {
   if (!match.IsClosed()) return;
   opdef::Attributes attributes = match.graph().at(convolution).attributes;
   attributes.erase("offset_x");
-  const bool is_fused = match.graph().at(convolution).type == "Conv2DFused";
+  const bool is_fused = IsFused(match, convolution);
   Port addend = following.addend;
   if (is_fused && !addend.is_set()) addend = match.In(convolution, "addend");
   if (*following.activation != '\0') {
@@ -57,7 +60,9 @@ void FuseInto(Match& match, NodeId convolution, const Following& following) {
       attributes.insert_or_assign("high", static_cast<float>(following.high));
     }
   }
-  match.Replace("Conv2DFused",
+  std::string type = match.graph().at(convolution).type;
+  if (!is_fused) type += "Fused";
+  match.Replace(type,
                 {{"x", match.In(convolution, "x")},
                  {"filter", match.In(convolution, "filter")},
                  {"bias", match.In(convolution, "bias")},
@@ -66,7 +71,7 @@ void FuseInto(Match& match, NodeId convolution, const Following& following) {
 }
 
 bool IsActive(const Match& match, NodeId convolution) {
-  return match.graph().at(convolution).type == "Conv2DFused" && !match.Text(convolution, "activation").empty();
+  return IsFused(match, convolution) && !match.Text(convolution, "activation").empty();
 }
 
 // A convolution and another tensor of its shape.
@@ -74,13 +79,13 @@ void FuseSum(Match& match) {
   const auto [first, second] = match.Both(match.root());
   for (const auto& [sums, addend] : {std::pair(first, second), std::pair(second, first)}) {
     match.BackTo(0);
-    if (!match.IsMadeBy(sums, {"Conv2D", "Conv2DFused"})) continue;
+    if (!match.IsMadeBy(sums, kWithFollowers)) continue;
     // The other one may be a convolution of one reader, as behind a block whose own convolution is read twice.
     if (!match.HasOneReader(sums) && match.HasOneReader(addend)) continue;
     const NodeId convolution = ConvolutionAt(match, sums);
     if (convolution == kNoNode) return;
-    const bool has_more = match.graph().at(convolution).type == "Conv2DFused" &&
-                          (IsActive(match, convolution) || match.In(convolution, "addend").is_set());
+    const bool has_more =
+        IsActive(match, convolution) || (IsFused(match, convolution) && match.In(convolution, "addend").is_set());
     if (has_more) continue;
     if (!HasResultOf(match, match.TensorOf(addend))) continue;
     Following following;

@@ -262,6 +262,13 @@ void FuseDequantisation(Match& match) {
 
 // ---- Convolutions ----
 
+// Conv3DFused as long as nothing follows in it: torchair writes it for types that Conv3D does not take.
+// Transposed ones become Conv2DTransposeD, which has a bias.
+const std::initializer_list<std::string_view> kFoldingConvolutions = {"Conv2D", "Conv3D", "Conv3DFused",
+                                                                      "Conv2DBackpropInput", "Conv2DTransposeD"};
+
+bool IsTransposed(const std::string& type) { return type == "Conv2DBackpropInput" || type == "Conv2DTransposeD"; }
+
 // The dim of the channels; nothing for a layout that is none.
 std::optional<size_t> ChannelDim(const Match& match, NodeId convolution) {
   const std::string format = match.Text(convolution, "data_format");
@@ -288,12 +295,29 @@ struct FilterFolding {
   std::vector<int64_t> filter_shape;
   int32_t filter_type = -1;
   int32_t bias_type = -1;
+  bool is_transposed = false;
+  int64_t groups = 1;
+
+  // Of the element of a filter.
+  size_t ChannelOf(size_t element) const {
+    const size_t channels = bias.size();
+    if (!is_transposed) return element / (filter.size() / channels);
+    const auto own = static_cast<size_t>(filter_shape[1]);  // of a group
+    const size_t taps = filter.size() / static_cast<size_t>(filter_shape[0] * filter_shape[1]);
+    const size_t group = element / (filter.size() / static_cast<size_t>(groups));
+    return group * own + element / taps % own;
+  }
 };
 
 std::optional<FilterFolding> FoldingOf(Match& match, Port port) {
   FilterFolding folding;
-  folding.convolution = match.Maker(port, {"Conv2D", "Conv3D"});
+  folding.convolution = match.Maker(port, kFoldingConvolutions);
   if (folding.convolution == kNoNode) return std::nullopt;
+  if (match.graph().at(folding.convolution).type == "Conv3DFused" &&
+      (match.In(folding.convolution, "addend").is_set() || !match.Text(folding.convolution, "activation").empty())) {
+    match.Refuse("something follows in the convolution already");
+    return std::nullopt;
+  }
   const Port filter = match.In(folding.convolution, "filter");
   const auto values = match.Numbers(filter);
   if (!values) {
@@ -308,7 +332,26 @@ std::optional<FilterFolding> FoldingOf(Match& match, Port port) {
     return std::nullopt;
   }
   folding.bias_type = folding.filter_type == kFloat16 ? kFloat16 : kFloat32;
-  folding.bias.assign(static_cast<size_t>(folding.filter_shape[0]), 0);
+  const Node& convolution = match.graph().at(folding.convolution);
+  folding.is_transposed = IsTransposed(convolution.type);
+  int64_t channels = folding.filter_shape[0];
+  if (folding.is_transposed) {
+    folding.groups = match.Int(folding.convolution, "groups");
+    if (match.Text(folding.convolution, "data_format") != "NCHW" || folding.filter_shape.size() != 4 ||
+        folding.groups < 1 || folding.filter_shape[0] % folding.groups != 0 || folding.filter.empty()) {
+      match.Refuse("the channels of the filter are not dims 0 and 1");
+      return std::nullopt;
+    }
+    const opdef::Shape& result = match.TensorOf(port).shape;
+    bool is_known = result.has_rank();
+    for (size_t d = 0; is_known && d < result.rank(); ++d) is_known = result[d].is_number();
+    if (folding.filter_type == kBFloat16 || !is_known) {
+      match.Refuse("a transposed convolution has sizes that are not known, or bfloat16, which none with a bias takes");
+      return std::nullopt;
+    }
+    channels = folding.filter_shape[1] * folding.groups;
+  }
+  folding.bias.assign(static_cast<size_t>(channels), 0);
   if (const Port bias = match.In(folding.convolution, "bias"); bias.is_set()) {
     const auto given = match.Numbers(bias);
     if (!given || given->size() != folding.bias.size()) {
@@ -323,15 +366,18 @@ std::optional<FilterFolding> FoldingOf(Match& match, Port port) {
 
 // filter * scale, bias * scale + offset, by output channel, in float64.
 void Fold(Match& match, FilterFolding folding, const std::vector<double>& scale, const std::vector<double>& offset) {
-  const size_t inner = folding.filter.size() / scale.size();
-  for (size_t c = 0; c < scale.size(); ++c) {
-    for (size_t i = 0; i < inner; ++i) folding.filter[c * inner + i] *= scale[c];
-    folding.bias[c] = folding.bias[c] * scale[c] + offset[c];
-  }
-  const Port x = match.In(folding.convolution, "x");
+  for (size_t i = 0; i < folding.filter.size(); ++i) folding.filter[i] *= scale[folding.ChannelOf(i)];
+  for (size_t c = 0; c < scale.size(); ++c) folding.bias[c] = folding.bias[c] * scale[c] + offset[c];
   const Node& convolution = match.graph().at(folding.convolution);
-  const std::string type = convolution.type;
+  std::string type = convolution.type;
+  const Port x = match.In(folding.convolution, type == "Conv2DBackpropInput" ? "out_backprop" : "x");
   opdef::Attributes attributes = convolution.attributes;
+  if (type == "Conv2DBackpropInput") {
+    type = "Conv2DTransposeD";
+    std::vector<int64_t> sizes;
+    for (size_t d = 0; d < 4; ++d) sizes.push_back(match.Result().shape[d].number());
+    attributes.insert_or_assign("input_size", std::move(sizes));
+  }
   const auto channels = static_cast<int64_t>(scale.size());
   const Port filter = match.AddConstant("filter", folding.filter_type, folding.filter_shape, folding.filter);
   const Port bias = match.AddConstant("bias", folding.bias_type, {channels}, folding.bias);
@@ -342,7 +388,7 @@ void Fold(Match& match, FilterFolding folding, const std::vector<double>& scale,
 void FuseConvolutionNorm(Match& match) {
   const bool is_v3 = match.node().type == "BatchNormV3";
   const Port x = match.In("x");
-  if (!match.IsMadeBy(x, {"Conv2D", "Conv3D"})) return;
+  if (!match.IsMadeBy(x, kFoldingConvolutions)) return;
   if (is_v3 && match.Flag(match.root(), "is_training")) return match.Refuse("the batch norm is one of training");
   if (is_v3 && !match.HasUsersOfFirstOutputOnly()) return match.Refuse("its statistics have users");
   const auto folding = FoldingOf(match, x);
@@ -378,7 +424,7 @@ void FuseConvolutionConstant(Match& match) {
   const auto [first, second] = match.Both(match.root());
   for (const auto& [x, constant] : {std::pair(first, second), std::pair(second, first)}) {
     match.BackTo(0);
-    if (!match.IsMadeBy(x, {"Conv2D", "Conv3D"})) continue;
+    if (!match.IsMadeBy(x, kFoldingConvolutions)) continue;
     if (!match.IsConstant(constant)) return match.Refuse("what is added or multiplied is not constant");
     const auto folding = FoldingOf(match, x);
     if (!folding) return;

@@ -40,7 +40,8 @@ TensorRef Behind(OpCall& call, const TensorRef& planes) {
   ref.strides[1] = 1;
   ref.strides[4] = ref.sizes[1];
   ref.strides[3] = ref.strides[4] * ref.sizes[4];
-  ref.strides[0] = ref.strides[2] = ref.strides[3] * ref.sizes[3];
+  ref.strides[2] = ref.strides[3] * ref.sizes[3];
+  ref.strides[0] = ref.strides[2] * ref.sizes[2];
   return ref;
 }
 
@@ -68,13 +69,17 @@ void SplitTurning(Launch& launch, const TensorRef& planes) {
 }
 
 bool IsWorthTurning(const kernels::ConvShape& shape, const TensorRef& input, const TensorRef& out) {
-  const kernels::ConvDim& h = shape.dims[1];
-  const kernels::ConvDim& w = shape.dims[2];
-  const kernels::ConvDim& d = shape.dims[0];
-  return !shape.transposed && shape.groups == 1 && input.dtype == kernels::DType::kFloat &&
-         out.dtype == kernels::DType::kFloat && d.in == 1 && d.out == 1 && d.kernel == 1 && d.pad == 0 &&
-         h.kernel * w.kernel > 1 && shape.batch * h.out * w.out >= kLeastTurnedPixels &&
-         shape.out_channels >= kLeastTurnedChannels;
+  int64_t taps = 1;
+  int64_t pixels = shape.batch;
+  for (const kernels::ConvDim& dim : shape.dims) {
+    taps *= dim.kernel;
+    pixels *= dim.out;
+  }
+  if (shape.transposed && (shape.in_channels < kLeastTurnedChannels || !ChannelsLastConv::ReachesAll(shape))) {
+    return false;
+  }
+  return shape.groups == 1 && input.dtype == kernels::DType::kFloat && out.dtype == kernels::DType::kFloat &&
+         taps > 1 && pixels >= kLeastTurnedPixels && shape.out_channels >= kLeastTurnedChannels;
 }
 
 Status AddLaunches(OpCall& call, const kernels::ConvShape& shape, const Operands& operands,

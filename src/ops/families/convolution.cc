@@ -63,8 +63,41 @@ channels_last::Operands OfPixels(const Operands& operands, bool has_planes) {
           has_planes};
 }
 
+// Elements of one channel of a weight, or of an output, that lie in a line.
+int64_t LineOf(const TensorRef& ref) {
+  int64_t step = 1;
+  for (int d = 4; d >= 2; --d) {
+    if (ref.sizes[d] != 1 && ref.strides[d] != step) return 0;
+    step *= ref.sizes[d];
+  }
+  return ref.sizes[1] == 1 || ref.strides[1] == step ? step : 0;
+}
+
+// A transposed convolution of pictures of one pixel is a product: each output has one tap of its own.
+void MakeProduct(ConvShape& shape, Operands& operands) {
+  const int64_t line = LineOf(operands.weight_ref);
+  if (!shape.transposed || shape.groups != 1 || operands.bias != nullptr || line == 0 ||
+      LineOf(operands.out_ref) != line) {
+    return;
+  }
+  for (const ConvDim& dim : shape.dims) {
+    const bool has_own_taps = dim.in == 1 && dim.pad == 0 && dim.out == dim.kernel && dim.dilation == 1;
+    if (!has_own_taps) return;
+  }
+  shape.out_channels *= line;
+  shape.transposed = false;
+  std::fill_n(shape.dims, 3, ConvDim());
+  TensorRef& weight = operands.weight_ref;
+  std::swap(weight.sizes[0], weight.sizes[1]);
+  std::swap(weight.strides[0], weight.strides[1]);
+  weight.sizes[0] = operands.out_ref.sizes[1] = shape.out_channels;
+  weight.strides[0] = operands.out_ref.strides[1] = 1;
+  for (int d = 2; d < 5; ++d) weight.sizes[d] = operands.out_ref.sizes[d] = 1;
+}
+
 Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
   if (operands.out->tensor->count == 0) return {};
+  MakeProduct(shape, operands);
   const bool fits = kernels::ChannelsLastConv::Fits(shape, operands.input_ref, operands.out_ref);
   const bool is_turned = !fits && channels_last::IsWorthTurning(shape, operands.input_ref, operands.out_ref);
   const bool is_channels_last = fits || is_turned;
@@ -536,8 +569,9 @@ bool FindConvolutionOfPlanes(std::span<const Launch* const> launches, PlaneConvo
     if (from->refs[static_cast<size_t>(operand)].dtype != kernels::DType::kFloat) return false;
   }
   const ConvShape& shape = launch.State<ConvSetup>().shape();
-  const bool has_one_tap = shape.groups == 1 && shape.out_channels > 2 && shape.dims[1].kernel == 1 &&
-                           shape.dims[2].kernel == 1 && shape.dims[1].pad == 0 && shape.dims[2].pad == 0;
+  const auto has_one = [](const ConvDim& dim) { return dim.kernel == 1 && dim.pad == 0; };
+  const bool has_one_tap = shape.groups == 1 && shape.out_channels > 2 && has_one(shape.dims[0]) &&
+                           has_one(shape.dims[1]) && has_one(shape.dims[2]);
   const bool is_depthwise = shape.groups > 1 && shape.in_channels == 1 && shape.out_channels == 1;
   // Where there are more pixels they would be turned, or are too many to be copied.
   const bool is_small = shape.batch * shape.dims[1].out * shape.dims[2].out < 128;

@@ -215,7 +215,7 @@ struct Activation {
 // One step, if there is a kernel for the layout that the operands have; else *is_done stays false.
 Status ConvolveChannelsLast(NamedCall& call, const Operands& operands, const Geometry& geometry,
                             const StepArgument& addend, const Activation& activation, bool* is_done) {
-  if (geometry.dims() != 2 || operands.x.dtype != operands.filter.dtype) return {};
+  if (operands.x.dtype != operands.filter.dtype) return {};
   const StridedView& x = operands.x;
   const StridedView& filter = operands.filter;
   const StridedView& out = operands.out;
@@ -226,9 +226,9 @@ Status ConvolveChannelsLast(NamedCall& call, const Operands& operands, const Geo
   shape.groups = groups;
   shape.in_channels = x.sizes[1] / groups;
   shape.out_channels = out.sizes[1] / groups;
-  for (size_t d = 0; d < 2; ++d) {
-    shape.dims[1 + d] = {x.sizes[2 + d],      out.sizes[2 + d],       filter.sizes[2 + d],
-                         geometry.strides[d], geometry.pads[d].first, geometry.dilations[d]};
+  for (size_t d = 0; d < geometry.dims(); ++d) {
+    shape.dims[3 - geometry.dims() + d] = {x.sizes[2 + d],      out.sizes[2 + d],       filter.sizes[2 + d],
+                                           geometry.strides[d], geometry.pads[d].first, geometry.dilations[d]};
   }
   const kernels::TensorRef input = OfRank5(x);
   const kernels::TensorRef result = OfRank5(out);
@@ -542,6 +542,7 @@ constexpr NamedOp kConvolutionRows[] = {
     {"Conv2DTransposeD", {}, LowerTransposedConvolution},
     {"Conv2DFused", {}, LowerFusedConvolution},
     {"Conv3D", {}, LowerNamedConvolution},
+    {"Conv3DFused", {}, LowerFusedConvolution},
     {"Conv3DBackpropFilter", {}, LowerGradientOfFilter},
     {"Conv3DBackpropInput", {}, LowerGradientOfInput},
     {"Conv3DTranspose", {}, LowerTransposedConvolution},

@@ -6,7 +6,7 @@ from torchair._ge_concrete_graph import ge_apis as ge
 from torchair._ge_concrete_graph.dtypes import DataType
 from torchair._ge_concrete_graph.ge_apis import Cast, Const
 from torchair._ge_concrete_graph.ge_apis import dtype_promote as promote
-from torchair._ge_concrete_graph.ge_converter.common import full, reshape, sizes, transpose
+from torchair._ge_concrete_graph.ge_converter.common import full, reshape, sizes
 from torchair._ge_concrete_graph.registry import converts
 
 
@@ -41,38 +41,15 @@ def _plane(stride, padding, dilation, output_padding):
     return [1, *stride], [0, *padding], [1, *dilation], [0, *output_padding]
 
 
-# Types that the engine's operator for two dims takes, and the one for three does not.
-_BY_PLANES = (DataType.DT_FLOAT, DataType.DT_BF16)
+# Types that the engine's operator for two dims takes, and Conv3D does not.
+_FUSED = (DataType.DT_FLOAT, DataType.DT_BF16)
 
 
-def _goes_by_planes(kind, input, weight, result_sizes):  # noqa: A002
-    """Where sizes are open, the types that the engine does not take stay with PyTorch."""
-    known = all(isinstance(size, int) for size in (*input.symsize, *weight.symsize, *result_sizes))
-    return kind == "Conv3D" and input.dtype in _BY_PLANES and known
-
-
-def _by_planes(input, weight, bias, stride, padding, dilation, groups, result_sizes):  # noqa: A002
-    """A convolution over three dims as one over two: what a filter sees along the first lies beside each other as channels."""
-    stride, padding, dilation = (_whole(each, 3, name) for each, name in
-                                 ((stride, "stride"), (padding, "padding"), (dilation, "dilation")))
-    batch, channels, _, *plane = input.symsize
-    depth, count = weight.symsize[2], result_sizes[2]
-    if padding[0]:
-        paddings = [0] * 4 + [padding[0]] * 2 + [0] * 4
-        input = ge.operator("PadV3")(input, sizes(paddings), Const(0, input.dtype))  # noqa: A001
-    parts = []
-    for place in range(depth):
-        begin = place * dilation[0]
-        ends = sizes([begin]), sizes([begin + (count - 1) * stride[0] + 1])
-        parts.append(ge.operator("StridedSliceV2")(input, *ends, Const([2]), Const([stride[0]])))
-    seen = ge.operator("Pack")(parts, axis=2, N=depth)
-    seen = transpose(reshape(seen, [batch, channels * depth, count, *plane]), [0, 2, 1, 3, 4])
-    seen = reshape(seen, [batch * count, channels * depth, *plane])
-    outputs, own, _, *window = weight.symsize
-    flat = reshape(weight, [outputs, own * depth, *window])
-    result = ge.operator("Conv2D")(seen, flat, bias, **_attributes(4, stride[1:], padding[1:], dilation[1:], groups))
+def _convolve(rank, input, weight, bias, attributes):  # noqa: A002
+    kind = "Conv2D" if rank == 4 else "Conv3DFused" if input.dtype in _FUSED else "Conv3D"
+    result = ge.operator(kind)(input, weight, bias, **attributes)
     result.desc.dtype = input.desc.dtype
-    return transpose(reshape(result, [batch, count, outputs, *result_sizes[3:]]), [0, 2, 1, 3, 4])
+    return result
 
 
 @converts("convolution.default")
@@ -94,11 +71,8 @@ def _convolution(input, weight, bias, stride, padding, dilation, transposed, out
         if bias is not None:
             channels = [1, result_sizes[1], *[1] * (len(result_sizes) - 2)]
             result = ge.operator("Add")(result, reshape(bias, channels))
-    elif _goes_by_planes(kind, input, weight, result_sizes):
-        return _by_planes(input, weight, bias, stride, padding, dilation, groups, result_sizes)
     else:
-        result = ge.operator(kind)(input, weight, bias, **attributes)
-        result.desc.dtype = input.desc.dtype
+        result = _convolve(max(rank, 4), input, weight, bias, attributes)
     return reshape(result, meta_outputs.symsize) if rank == 3 else result
 
 
@@ -121,10 +95,7 @@ def _convolution_backward(grad_output, input, weight, bias_sizes, stride, paddin
     dinput = dweight = None
     if transposed:
         if output_mask[0]:
-            if _goes_by_planes(kind, grad_output, weight, shapes[0]):
-                dinput = _by_planes(grad_output, weight, None, stride, padding, dilation, groups, shapes[0])
-            else:
-                dinput = ge.operator(kind)(grad_output, weight, None, **attributes)
+            dinput = _convolve(max(rank, 4), grad_output, weight, None, attributes)
         if output_mask[1]:
             dweight = ge.operator(f"{kind}BackpropFilter")(grad_output, sizes(shapes[1]), input, **attributes)
     else:

@@ -55,13 +55,14 @@ def _batch_norm_inference(input, weight, bias, running_mean, running_var, moment
             for each, fill in ((weight, 1), (bias, 0))]
     own = [*ones, promote(running_mean, target_dtype=_FLOAT), promote(running_var, target_dtype=_FLOAT)]
     x = input
-    if rank != 4:
+    is_reshaped = rank not in (4, 5)
+    if is_reshaped:
         rest = 1
         for each in input.symsize[2:]:
             rest = rest * each
-        x = reshape(input, [input.symsize[0], input.symsize[1], rest, 1])
+        x = reshape(input, [input.symsize[0], input.symsize[1], 1, rest])  # as a convolution over one dim has it
     y = ge.operator("BNInfer")(x, *own, epsilon=eps)
-    if rank != 4:
+    if is_reshaped:
         y = reshape(y, input.symsize)
     if all(spec.symsize == [0] for spec in meta_outputs[1:3]):
         return y, Const([], _FLOAT), Const([], _FLOAT)
