@@ -2,6 +2,8 @@
 #include "exec/plan.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 
 #include "exec/emit.h"
 #include "exec/fuse.h"
@@ -108,17 +110,89 @@ bool Plan::Redirect(const ir::Node& node, const ir::TaskType* type,
   return true;
 }
 
+// What is left of a step's rows, and what runs in place of the others.
+struct Plan::Detour::Rows {
+  struct Item {
+    ElementRun row;
+    ir::RunResult (*run)(device::RunContext&, void* data) = nullptr;  // in place of the row
+    void* data = nullptr;
+  };
+  static constexpr size_t kMostPayloadBytes = 64;
+
+  alignas(16) std::byte captured[kMostPayloadBytes] = {};  // the payload of a task, for all who look at it
+  bool is_blocks, is_parallel;
+  int64_t block;
+  std::vector<Item> items;
+
+  Item* Find(uint32_t task_id) {
+    const auto at = std::find_if(items.begin(), items.end(),
+                                 [&](const Item& item) { return item.run == nullptr && item.row.task_id == task_id; });
+    return at == items.end() ? nullptr : &*at;
+  }
+  static ir::RunResult Run(device::RunContext& context, void* data) {
+    const Rows& rows = *static_cast<const Rows*>(data);
+    for (const Item& item : rows.items) {
+      if (item.run != nullptr) {
+        item.run(context, item.data);
+      } else if (rows.is_blocks) {
+        RunBlocks(context.scheduler(), {&item.row, 1}, rows.block, rows.is_parallel);
+      } else {
+        item.row.call.function(item.row.call.args, 0, item.row.call.count);
+      }
+    }
+    return ir::RunResult::kDone;
+  }
+};
+
+Plan::Detour::Rows* Plan::TakeApart(uint32_t index, const ir::Node& node, Detour& detour) {
+  const bool is_known = !detour.steps.empty() && detour.steps.back().first == index;
+  if (is_known && detour.steps.back().second.kind == Step::kRun) return detour.rows.back().get();
+  const Step& whole = parts_.steps[index];
+  if (whole.kind == Step::kBlocks && whole.blocks.generated != 0) return nullptr;
+  if (node.type->keeping == nullptr || node.type->keeping->payload_bytes > Detour::Rows::kMostPayloadBytes) {
+    return nullptr;
+  }
+  if (is_known && detour.steps.back().second.kind == Step::kSkip) return nullptr;
+  const Step left = is_known ? detour.steps.back().second : whole;
+  auto rows = std::make_shared<Detour::Rows>();
+  rows->is_blocks = whole.kind == Step::kBlocks;
+  rows->is_parallel = rows->is_blocks && whole.blocks.is_parallel;
+  rows->block = rows->is_blocks ? whole.block : 0;
+  for (const ElementRun& row : rows_of(left)) rows->items.push_back({row});
+  std::memcpy(rows->captured, node.payload, node.type->keeping->payload_bytes);
+  Step step(node);
+  step.run = Detour::Rows::Run;
+  step.data = rows.get();
+  step.lane = whole.lane;
+  if (!is_known) detour.steps.emplace_back(index, whole);
+  detour.steps.back().second = step;
+  detour.rows.push_back(std::move(rows));
+  return detour.rows.back().get();
+}
+
 bool Plan::AddDetour(std::span<const ir::NodeId> tasks, ir::RunResult (*run)(device::RunContext&, void* data),
                      void* data, Detour& detour) {
   if (is_program() || is_scheduled() || lanes().size() != 1) return false;
-  const size_t begin = detour.steps.size();
-  for (const ir::NodeId task : tasks) {
-    const ir::Node node = parts_.graph->node(task);
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const ir::Node node = parts_.graph->node(tasks[i]);
     const Step* const found = FindStep(node);
     if (found == nullptr) return false;
     const auto index = static_cast<uint32_t>(found - parts_.steps.data());
-    const bool is_first = detour.steps.size() == begin;
-    const bool is_known = !is_first && detour.steps.back().first == index;
+    const bool is_first = i == 0;
+    const bool is_known = !detour.steps.empty() && detour.steps.back().first == index;
+    const bool is_apart = is_known && HasRows(*found) && detour.steps.back().second.kind == Step::kRun;
+    if (HasRows(*found) && (is_first || is_apart)) {
+      Detour::Rows* const rows = TakeApart(index, node, detour);
+      Detour::Rows::Item* const item = rows == nullptr ? nullptr : rows->Find(node.position);
+      if (item == nullptr) return false;
+      if (is_first) {
+        item->run = run;
+        item->data = data;
+      } else {
+        rows->items.erase(rows->items.begin() + (item - rows->items.data()));
+      }
+      continue;
+    }
     if (!is_known) detour.steps.emplace_back(index, *found);
     Step& step = detour.steps.back().second;
     if (found->kind == Step::kRun) {
@@ -132,7 +206,7 @@ bool Plan::AddDetour(std::span<const ir::NodeId> tasks, ir::RunResult (*run)(dev
       continue;
     }
     // The first of the rows that are left: those behind it keep their step.
-    if (is_first || !HasRows(*found) || step.kind == Step::kSkip) return false;
+    if (!HasRows(*found) || step.kind == Step::kSkip) return false;
     if (found->kind == Step::kBlocks && found->blocks.generated != 0) return false;
     if (rows()[step.rows.first].task_id != node.position) return false;
     ++step.rows.first;
@@ -142,7 +216,7 @@ bool Plan::AddDetour(std::span<const ir::NodeId> tasks, ir::RunResult (*run)(dev
       step.task_id = rows()[step.rows.first].task_id;
     }
   }
-  return detour.steps.size() != begin;
+  return !tasks.empty();
 }
 
 bool Plan::Rebind(std::span<const ir::NodeId> moved) {

@@ -197,11 +197,14 @@ class Plan {
   /// Other steps for some of the plan's: Swap puts them there, and, called again, what was there before. While they
   /// are there nobody may patch, rebind or redirect.
   struct Detour {
+    struct Rows;  // a step of element-wise tasks, where others run in place of some of them
     std::vector<std::pair<uint32_t, Step>> steps;
+    std::vector<std::shared_ptr<Rows>> rows;  // which steps run
   };
   /// A call of run(context, data) shall take the place of these tasks, which follow one another in the only lane of the
-  /// graph; `data` begins with the bytes of the payload of the first. False when the plan cannot do that: it has
-  /// several lanes, or one function for a group of tasks of which some are none of these.
+  /// graph; `data` begins with the bytes of the payload of the first, which are kept where it has a keeping. False when
+  /// the plan cannot do that: it has several lanes, or one function for a group of tasks of which some are none of
+  /// these.
   bool AddDetour(std::span<const ir::NodeId> tasks, ir::RunResult (*run)(device::RunContext&, void* data), void* data,
                  Detour& detour);
   void Swap(Detour& detour) noexcept {
@@ -254,6 +257,8 @@ class Plan {
   const ir::Graph& GraphOf(uint32_t lane) const {
     return is_program() ? *parts_.program[lane - 1].graph : *parts_.graph;
   }
+  /// The rows of a step one by one, as far as the detour has left them; null where that cannot be.
+  Detour::Rows* TakeApart(uint32_t index, const ir::Node& node, Detour& detour);
   /// The step that was made of the node, or that has its row; null when there is none.
   Step* FindStep(const ir::Node& node);
   Step* FindScheduledStep(const ir::Node& node);

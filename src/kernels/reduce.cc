@@ -69,6 +69,7 @@ struct Fold {
   simd::BlockFn block;  // at most kSumBlock elements
   simd::RowFoldFn row;
   alignas(16) char identity[16];
+  simd::ColumnsFn columns = nullptr;  // at most kSumBlock rows of float32; null: there is none
 
   void Fill(char* to, int64_t n) const {
     const int64_t bytes = n * item;
@@ -163,6 +164,7 @@ Fold FindFold(ReduceOp op, int pass, DType stage) {
       if (stage == DType::kFloat) {
         fold.block = simd::FindSumBlock(simd::SumOf::kValue);
         fold.row = simd::FindAddRow();
+        fold.columns = simd::FindAddColumns();
       }
       return fold;
     }
@@ -520,7 +522,7 @@ class Pass {
       std::memcpy(out, fold_.identity, sizeof(float));
       return;
     }
-    float blocks[kShortBlocks];
+    float blocks[kShortBlocks] = {};
     int64_t count = 0;
     alignas(64) float buffer[4 * kSumBlock];
     for (int64_t begin = 0; begin < n; begin += 4 * kSumBlock) {
@@ -606,6 +608,14 @@ class Pass {
     const bool is_direct = source_.is_plain() && source_.term() == nullptr && !source_.flips();
     int64_t filled = 0;
     FoldTree tree(fold_, columns);
+    if (is_direct && fold_.columns != nullptr && reduced_.rank == 1 && columns >= 16) {
+      const int64_t step = reduced_.strides[0][0];
+      for (int64_t i = part.begin; i < part.end; i += kSumBlock) {
+        fold_.columns(data + i * step, step, std::min(kSumBlock, part.end - i), columns, lanes);
+        tree.Push(lanes);
+      }
+      return tree.Finish(folds);
+    }
     // Lanes without an element change nothing.
     const auto used = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(part.end - part.begin)));
     const int64_t lane_count = std::min(kSumLanes, used);

@@ -80,6 +80,7 @@ std::unique_ptr<ChainSteps> ChainSteps::Of(const ir::Graph& graph) {
 bool ChainSteps::Prepare(exec::Plan& plan) {
   is_on_ = false;
   detour_.steps.clear();
+  detour_.rows.clear();
   for (const auto& place : places_) {
     if (!plan.AddDetour(place->tasks, Place::Run, place.get(), detour_)) return false;
   }

@@ -14,17 +14,16 @@
 #include "kernels/arithmetic_functions.h"
 #include "kernels/channels_last_conv.h"
 #include "kernels/math_functions.h"
-#include "kernels/picture_layout.h"
-#include "kernels/simd/channels_last.h"
-#include "kernels/simd/matmul_tile.h"
 #include "ops/families/plane_convolution.h"
+#include "ops/families/plane_reduction.h"
 #include "ops/launch.h"
-#include "ops/rules.h"
+#include "ops/picture.h"
+#include "ops/picture_link.h"
 
 namespace reprise::ops {
 namespace {
 
-namespace simd = kernels::simd;
+using namespace pictures;
 
 using ir::ChainTask;
 using kernels::ChannelsLastConv;
@@ -32,25 +31,10 @@ using kernels::ConvActivation;
 using kernels::DType;
 using kernels::TensorRef;
 
-constexpr size_t kNone = SIZE_MAX;
 // Tasks that are looked at behind a result for somebody who writes over it: networks use memory again soon.
 constexpr size_t kFarthest = 4096;
-constexpr int64_t kTurned = 64;      // pixels, and channels, that are turned in one go
-constexpr int64_t kTurningCost = 2;  // of an element, in light operations
 
 // ---- What tasks touch ----
-
-struct Bytes {
-  uintptr_t begin = 0, end = 0;
-  bool Overlaps(const Bytes& other) const { return begin < other.end && other.begin < end; }
-  bool Contains(const Bytes& other) const { return begin <= other.begin && other.end <= end; }
-  friend bool operator==(const Bytes&, const Bytes&) = default;
-};
-
-Bytes BytesOf(const TensorRef& ref) {
-  const auto begin = reinterpret_cast<uintptr_t>(ref.data);
-  return {begin, begin + ExtentBytes(ref)};
-}
 
 struct Task {
   const Launch* launch = nullptr;  // null: some other task
@@ -86,46 +70,6 @@ bool IsQuiet(const ir::TaskType& type) {
 
 bool IsLaunch(const ir::TaskType& type) { return type.chain == MakePictureChain; }
 
-bool IsDense(const TensorRef& ref) { return kernels::IsContiguous(ref); }
-
-// A contiguous tensor [N, C, ..].
-struct Picture {
-  Bytes bytes;
-  int64_t batch = 0, channels = 0, plane = 0;
-
-  int64_t count() const { return batch * channels * plane; }
-  bool IsRow(const TensorRef& ref) const {
-    return ref.dtype == DType::kFloat && BytesOf(ref) == bytes && IsDense(ref) && kernels::ElementCount(ref) == count();
-  }
-  void* data() const { return reinterpret_cast<void*>(bytes.begin); }
-};
-
-// Of a view of rank 5 that is one.
-std::optional<Picture> PictureOf(const TensorRef& ref) {
-  if (ref.dtype != DType::kFloat || !IsDense(ref)) return std::nullopt;
-  return Picture{BytesOf(ref), ref.sizes[0], ref.sizes[1], ref.sizes[2] * ref.sizes[3] * ref.sizes[4]};
-}
-
-// Whether the view reads the picture, whole or by steps.
-bool IsViewOf(const Picture& picture, const TensorRef& ref) {
-  return ref.dtype == DType::kFloat && ref.data == picture.data() && ref.sizes[0] == picture.batch &&
-         ref.sizes[1] == picture.channels && (ref.sizes[1] == 1 || ref.strides[1] == picture.plane) &&
-         (ref.sizes[0] == 1 || ref.strides[0] == picture.plane * picture.channels) &&
-         picture.bytes.Contains(BytesOf(ref));
-}
-
-// The same view of a picture whose channels lie behind, at `pixels`.
-TensorRef Behind(TensorRef ref, int64_t channels, float* pixels) {
-  ref.data = pixels;
-  ref.strides[1] = 1;
-  for (int d = 2; d < 5; ++d) ref.strides[d] *= channels;
-  return ref;
-}
-
-TensorRef PlanesOf(const Picture& picture) {
-  return kernels::MakeContiguous(picture.data(), DType::kFloat, {picture.batch, picture.channels, 1, 1, picture.plane});
-}
-
 // Whether an activation is applied in a pass of its own. Its rows give an element the same bits wherever it lies.
 bool IsActivation(kernels::RowFn row) {
   static constexpr const kernels::ElementFn* kFunctions[] = {
@@ -137,358 +81,6 @@ bool IsActivation(kernels::RowFn row) {
            return function->find(DType::kFloat).function == row;
          });
 }
-
-// ---- Links ----
-
-struct LaunchRelease {
-  void operator()(const Launch* launch) const { launch->Release(); }
-};
-using LaunchPtr = std::unique_ptr<Launch, LaunchRelease>;
-
-// Mirrors, prepared inputs and scratch of all links of a chain, which run one after another.
-struct ChainMemory {
-  explicit ChainMemory(uint64_t bytes)
-      : block(static_cast<char*>(::operator new (std::max<uint64_t>(1, bytes), std::align_val_t{kScratchAlignment}))) {}
-  ~ChainMemory() { ::operator delete (block, std::align_val_t{kScratchAlignment}); }
-  ChainMemory(const ChainMemory&) = delete;
-  ChainMemory& operator=(const ChainMemory&) = delete;
-  char* const block;
-};
-
-// What a link is to compute.
-struct Plan {
-  PlaneConvolution conv;
-  size_t first = 0, count = 0;     // tasks
-  const Launch* begins = nullptr;  // the launches of the tasks
-  const Launch* norm = nullptr;    // a batch norm
-  size_t norm_task = kNone;
-  size_t sum = kNone;    // the task of a sum
-  TensorRef addend_ref;  // of it
-  kernels::ConvEpilogue epilogue;
-  Picture result;
-  // Tasks whose result has to be in memory although others of the link follow; 0: there are none.
-  size_t split = 0;
-  Picture split_result;
-  // Places in the table of mirrors.
-  size_t input = kNone, addend = kNone, out = kNone;
-  size_t split_out = kNone;   // of what is there behind the first tasks, where it is split
-  bool reads_planes = false;  // the input is prepared from memory
-  bool turns_input = false;   // and written to its mirror
-  // As far as they have to be in memory: the result, and what is there behind the first tasks.
-  std::vector<Bytes> stored, stored_split;
-  bool is_read = false;  // its mirror
-
-  // Whether the convolution itself goes on with what the task does.
-  bool IsInHead(size_t task) const { return task != kNone && (split == 0 || task < first + split); }
-};
-
-// What a link computes, on pictures with channels behind.
-struct Views {
-  kernels::ConvShape shape;
-  TensorRef input, out, weight;
-};
-
-// Rows of channels for all pixels.
-TensorRef RowsOf(float* data, int64_t pixels, int64_t channels) {
-  TensorRef ref = kernels::MakeContiguous(data, DType::kFloat, {1, pixels, 1, 1, channels});
-  std::swap(ref.sizes[1], ref.sizes[4]);
-  std::swap(ref.strides[1], ref.strides[4]);
-  return ref;
-}
-
-// `columns`: what is unfolded, where it is.
-Views ViewsOf(const Plan& plan, float* input, float* out, float* columns) {
-  const PlaneConvolution& conv = plan.conv;
-  Views views{conv.shape, conv.input, Behind(conv.out, plan.result.channels, out), conv.weight};
-  if (plan.input != kNone) views.input = Behind(conv.input, conv.input.sizes[1], input);
-  if (!conv.unfolds) return views;
-  const int64_t depth = conv.shape.in_channels * conv.shape.dims[1].kernel * conv.shape.dims[2].kernel;
-  const int64_t pixels = plan.result.batch * plan.result.plane;
-  views.shape = {};
-  views.shape.in_channels = depth;
-  views.shape.out_channels = conv.shape.out_channels;
-  views.shape.dims[2].in = views.shape.dims[2].out = pixels;
-  views.input = RowsOf(columns, pixels, depth);
-  views.out = RowsOf(out, pixels, conv.shape.out_channels);
-  views.weight = kernels::MakeContiguous(conv.weight.data, DType::kFloat, {conv.weight.sizes[0], depth, 1, 1, 1});
-  views.weight.strides[0] = conv.weight.strides[0];
-  return views;
-}
-
-// What becomes of the pixels of a convolution when they are there: results that have to be in memory are written to
-// their planes, and what follows a split is computed.
-struct Aftermath {
-  // Planes [first, end) of a picture, and where its pixels lie.
-  struct Store {
-    int64_t picture, first, end;
-    const float* pixels;
-    float* planes;  // the first one
-  };
-  int64_t channels = 0, plane = 0;
-  std::vector<Store> before, behind;  // what is there before the rest is computed, and behind that
-  bool finishes = false;              // there is a rest
-  simd::FinishedPixels rest{};        // of all pixels; without the scaling
-  kernels::ActivationPass activate;   // behind it
-  bool scales = false;
-
-  bool IsNothing() const { return before.empty() && behind.empty() && !finishes; }
-
-  void Run(kernels::Range pixels, kernels::Range of, const simd::ChannelScaling& scaling) const {
-    for (const Store& store : before) Write(store, pixels, of);
-    if (finishes) {
-      simd::FinishedPixels block = rest;
-      const int64_t at = pixels.begin * channels + of.begin;
-      block.in += at;
-      block.out += at;
-      block.pixels = pixels.end - pixels.begin;
-      block.columns = of.end - of.begin;
-      if (scales) {
-        block.epilogue.scaling = {scaling.centre + of.begin, scaling.scale + of.begin, scaling.shift + of.begin};
-      }
-      if (block.epilogue.addend != nullptr) block.epilogue.addend += at;
-      simd::FinishPixels(block);
-      activate.Run(block.out, block.stride, block.pixels, block.columns);
-    }
-    for (const Store& store : behind) Write(store, pixels, of);
-  }
-
- private:
-  void Write(const Store& store, kernels::Range pixels, kernels::Range of) const {
-    const int64_t begin = store.picture * plane;
-    const kernels::Range common = {std::max(pixels.begin, begin), std::min(pixels.end, begin + plane)};
-    const kernels::Range planes = {std::max(of.begin, store.first), std::min(of.end, store.end)};
-    for (int64_t p = common.begin; p < common.end; p += kTurned) {
-      for (int64_t c = planes.begin; c < planes.end; c += kTurned) {
-        simd::Transpose(store.pixels + p * channels + c, channels, std::min(kTurned, common.end - p),
-                        std::min(kTurned, planes.end - c), store.planes + (c - store.first) * plane + p - begin, plane);
-      }
-    }
-  }
-};
-
-struct LinkState {
-  ChannelsLastConv conv;
-  kernels::ConvShape unfolded;
-  std::vector<float> scaling;  // three rows; none: there is no norm
-  bool scales = false;         // the convolution does
-  Aftermath after;
-  simd::ChannelScaling Scaling() const {
-    const size_t channels = scaling.size() / 3;
-    if (channels == 0) return {};
-    return {scaling.data(), scaling.data() + channels, scaling.data() + 2 * channels};
-  }
-  // While the pixels of a unit are in the caches.
-  bool FollowsUnits() const { return !after.IsNothing() && conv.has_tiles(); }
-};
-
-// refs: out, input or what was prepared of it, packed, bias, addend.
-void RunLink(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
-  const auto& state = launch.State<LinkState>();
-  const auto* const source =
-      state.conv.source_elements() != 0 ? static_cast<const float*>(launch.refs[1].data) : nullptr;
-  const auto convolve = [&](kernels::Range units) {
-    state.conv.Convolve(launch.refs[1], source, static_cast<const float*>(launch.refs[2].data), launch.RefOrNull(3),
-                        launch.RefOrNull(4), launch.refs[0], units, memory.scratch,
-                        state.scales ? state.Scaling() : simd::ChannelScaling());
-  };
-  if (!state.FollowsUnits()) return convolve(range);
-  for (int64_t unit = range.begin; unit < range.end; ++unit) {
-    convolve({unit, unit + 1});
-    const ChannelsLastConv::Tile tile = state.conv.TileOf(unit);
-    state.after.Run(tile.pixels, tile.channels, state.Scaling());
-  }
-}
-
-// refs: the pixels.
-void RunAftermath(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
-  const auto& state = launch.State<LinkState>();
-  const int64_t pixels = launch.refs[0].sizes[0];
-  state.after.Run({range.begin * kTurned, std::min(pixels, range.end * kTurned)}, {0, state.after.channels},
-                  state.Scaling());
-}
-
-// refs: prepared, input.
-void RunPrepareLink(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
-  launch.State<LinkState>().conv.Prepare(launch.refs[1], static_cast<float*>(launch.refs[0].data), range);
-}
-
-// refs: columns, input.
-void RunUnfold(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
-  kernels::Unfold(launch.State<LinkState>().unfolded, launch.refs[1], static_cast<float*>(launch.refs[0].data), range);
-}
-
-// What a norm of inference computes its scales from, as it was the last time.
-class NormNumbers {
- public:
-  explicit NormNumbers(int64_t channels = 0)
-      : channels_(channels), seen_(static_cast<size_t>(kParameters * channels)) {}
-
-  // True also where that cannot be told at a glance. Knows the numbers from now on.
-  bool HaveChanged(const kernels::BatchNormArgs& args) {
-    const auto bytes = static_cast<size_t>(channels_) * sizeof(float);
-    bool changed = !std::exchange(has_seen_, true);
-    float* seen = seen_.data();
-    for (const TensorRef* ref : {args.weight, args.bias, args.running_mean, args.running_var}) {
-      if (ref == nullptr) continue;
-      if (ref->dtype != DType::kFloat || (ref->strides[0] != 1 && channels_ > 1)) return true;
-      if (std::memcmp(seen, ref->data, bytes) != 0) {
-        std::memcpy(seen, ref->data, bytes);
-        changed = true;
-      }
-      seen += channels_;
-    }
-    return changed;
-  }
-
- private:
-  static constexpr int64_t kParameters = 4;
-  int64_t channels_;
-  bool has_seen_ = false;
-  std::vector<float> seen_;
-};
-
-class PictureLink final : public ir::Link {
- public:
-  PictureLink(const Plan& plan, const Views& views)
-      : schema_(plan.begins->op),
-        state_(std::make_shared<LinkState>(
-            LinkState{ChannelsLastConv(views.shape, views.input, views.out,
-                                       plan.split == 0 ? plan.epilogue : kernels::ConvEpilogue()),
-                      plan.conv.shape,
-                      {},
-                      plan.IsInHead(plan.norm_task),
-                      {}})),
-        weight_(views.weight) {
-    if (plan.norm == nullptr) return;
-    plan.norm->Retain();
-    norm_.reset(plan.norm);
-    state_->scaling.resize(static_cast<size_t>(3 * plan.result.channels));
-    norm_numbers_ = NormNumbers(plan.result.channels);
-  }
-
-  const ChannelsLastConv& conv() const { return state_->conv; }
-  uint64_t scratch_bytes() const {
-    uint64_t bytes = 0;
-    for (const LaunchPtr& launch : launches_) bytes = std::max(bytes, ScratchOf(*launch));
-    const LaunchPtr pack = MakePack(nullptr);
-    return std::max(bytes, ScratchOf(*pack));
-  }
-  // `scratch`: of all links.
-  void Own(std::shared_ptr<ChainMemory> memory, void* scratch) {
-    memory_ = std::move(memory);
-    scratch_ = scratch;
-  }
-
-  void AddTurn(const TensorRef& to, const TensorRef& from) {
-    Launch& launch = Add(channels_last::RunPixelsOfPlanes, {to, from});
-    channels_last::SplitTurning(launch, from);
-    launch.Seal();
-  }
-  void AddPrepare(const TensorRef& to, const TensorRef& from) {
-    Launch& launch = Add(RunPrepareLink, {to, from});
-    launch.units = conv().prepare_units();
-    launch.grain = GrainOf(conv().prepare_cost());
-    launch.Seal();
-  }
-  // Elements of one pixel.
-  void AddUnfold(const TensorRef& to, const TensorRef& from) {
-    Launch& launch = Add(RunUnfold, {to, from});
-    launch.units = to.sizes[4];
-    launch.grain = GrainOf(to.sizes[1]);
-    launch.Seal();
-  }
-  void AddConvolution(const TensorRef& out, const TensorRef& input, const TensorRef* bias, const TensorRef* addend) {
-    TensorRef packed;
-    packed.dtype = DType::kFloat;
-    convolution_ = &Add(RunLink, {out, input, packed, bias == nullptr ? TensorRef() : *bias,
-                                  addend == nullptr ? TensorRef() : *addend});
-    if (bias == nullptr) convolution_->uses[3].slot = OperandUse::kAbsent;
-    if (addend == nullptr) convolution_->uses[4].slot = OperandUse::kAbsent;
-    convolution_->units = conv().units();
-    convolution_->grain = GrainOfProduct(conv().unit_cost());
-    convolution_->scratch_bytes = static_cast<uint64_t>(conv().ScratchBytes());
-    convolution_->Seal();
-  }
-
-  // Behind the convolution.
-  void SetAftermath(Aftermath after, float* pixels, int64_t count) {
-    state_->after = std::move(after);
-    if (state_->after.IsNothing() || state_->FollowsUnits()) return;
-    Launch& launch =
-        Add(RunAftermath, {kernels::MakeContiguous(pixels, DType::kFloat, {count, state_->after.channels})});
-    launch.units = (count + kTurned - 1) / kTurned;
-    launch.grain = GrainOf(kTurned * state_->after.channels * kTurningCost);
-    launch.Seal();
-  }
-
-  void Run(device::RunContext& context) override {
-    if (norm_ != nullptr) {
-      kernels::BatchNormArgs args;
-      FindElementNorm(*norm_, args);
-      float* const rows = state_->scaling.data();
-      const auto channels = static_cast<int64_t>(state_->scaling.size() / 3);
-      if (norm_numbers_.HaveChanged(args)) {
-        kernels::BatchNormScaling(args, channels, rows, rows + channels, rows + 2 * channels);
-      }
-    }
-    for (const LaunchPtr& launch : launches_) launch->Run(context, scratch_);
-  }
-  bool FindOperand(ir::KeptOperand& operand) const override {
-    operand.form_bytes = static_cast<uint64_t>(conv().packed_elements()) * sizeof(float);
-    operand.key = {static_cast<int64_t>(reinterpret_cast<uintptr_t>(&channels_last::RunPack))};
-    conv().TellPacking(operand.key);
-    TellOperand(weight_, operand);
-    return true;
-  }
-  void WriteForm(device::RunContext& context, void* to) const override {
-    const LaunchPtr pack = MakePack(to);
-    pack->Run(context, scratch_);
-  }
-  void SetForm(const void* form) override { convolution_->refs[2].data = const_cast<void*>(form); }
-
- private:
-  static uint64_t ScratchOf(const Launch& launch) {
-    return launch.has_scratch_on_stack() ? 0 : launch.scratch_bytes * static_cast<uint64_t>(launch.parts());
-  }
-  Launch& Add(Launch::Kernel kernel, std::initializer_list<TensorRef> refs) {
-    launches_.push_back(Make(kernel, refs));
-    return *launches_.back();
-  }
-  LaunchPtr Make(Launch::Kernel kernel, std::initializer_list<TensorRef> refs) const {
-    LaunchPtr launch(new Launch(schema_, kernel));
-    for (const TensorRef& ref : refs) {
-      launch->refs.push_back(ref);
-      OperandUse use;
-      use.slot = 0;
-      use.is_write = launch->uses.empty();
-      launch->uses.push_back(use);
-    }
-    launch->state = state_;
-    return launch;
-  }
-  LaunchPtr MakePack(void* to) const {
-    TensorRef packed = weight_;
-    packed.data = to;
-    LaunchPtr launch = Make(channels_last::RunPack, {packed, weight_});
-    launch->state = std::shared_ptr<const ChannelsLastConv>(state_, &state_->conv);
-    launch->units = conv().pack_units();
-    launch->grain = GrainOf(conv().pack_cost());
-    const auto bytes = static_cast<uint64_t>(conv().PackScratchBytes());
-    launch->scratch_bytes = (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
-    launch->Seal();
-    return launch;
-  }
-
-  const OpSchema& schema_;
-  const std::shared_ptr<LinkState> state_;
-  const TensorRef weight_;
-  std::unique_ptr<const Launch, LaunchRelease> norm_;
-  NormNumbers norm_numbers_;
-  std::vector<LaunchPtr> launches_;  // in the order in which they run
-  Launch* convolution_ = nullptr;
-  std::shared_ptr<ChainMemory> memory_;
-  void* scratch_ = nullptr;
-};
 
 // ---- The chain ----
 
@@ -551,10 +143,10 @@ class ChainMaker {
 
   void FindPlans() {
     for (size_t at = 0; at < all_.size();) {
-      Plan plan;
+      LinkPlan plan;
       const std::vector<const Launch*> launches = LaunchesFrom(at);
       if (!FindPlaneConvolution(launches, plan.conv)) {
-        ++at;
+        FindReader(at++);
         continue;
       }
       all_[at + plan.conv.launches - 1].covers = BytesOf(plan.conv.out);
@@ -570,18 +162,61 @@ class ChainMaker {
       plan.result = *result;
       plans_.push_back(plan);
     }
-    for (Plan& plan : plans_) {
-      while (TakeFollower(plan)) {
+    for (LinkPlan& plan : plans_) {
+      while (plan.kind == LinkPlan::Kind::kConvolution && TakeFollower(plan)) {
       }
     }
+    // A task that follows in a link is no reader of its own.
+    size_t behind = 0;
+    std::erase_if(plans_, [&](const LinkPlan& plan) {
+      if (plan.kind != LinkPlan::Kind::kConvolution) return plan.first < behind;
+      behind = plan.first + plan.count;
+      return false;
+    });
+  }
+
+  // A task that may read a mirror: which one there is, if any, Connect finds.
+  void FindReader(size_t at) {
+    if (all_[at].launch == nullptr) return;
+    const Launch& launch = *all_[at].launch;
+    LinkPlan plan;
+    plan.first = at;
+    plan.count = 1;
+    plan.begins = &launch;
+    if (ReducesAnyStrides(launch)) {
+      plan.kind = LinkPlan::Kind::kReduction;
+      plan.operand = 1;
+      plans_.push_back(plan);
+      return;
+    }
+    ir::Elementwise rows;
+    if (!launch.Rows(rows) || launch.element.row.function != kernels::kMulFn.find(DType::kFloat).function) return;
+    if (launch.refs.size() != 3 || launch.refs[0].dtype != DType::kFloat) return;
+    for (const OperandUse& use : launch.uses) {
+      if (use.slot < 0) return;
+    }
+    // The one whose elements are read again and again.
+    const size_t numbers = rows.broadcast == 1u << 1 ? 1 : rows.broadcast == 1u << 2 ? 2 : 0;
+    if (numbers == 0) return;
+    plan.kind = LinkPlan::Kind::kProduct;
+    plan.operand = 3 - numbers;
+    plans_.push_back(plan);
+  }
+
+  // Whether a product is one of each channel of the picture and a number.
+  static bool IsByChannel(const LinkPlan& plan, const Picture& picture) {
+    const TensorRef& numbers = plan.begins->refs[3 - plan.operand];
+    const int64_t rows = picture.batch * picture.channels;
+    return numbers.dtype == DType::kFloat && numbers.rank == 2 && numbers.sizes[0] == rows &&
+           numbers.sizes[1] == picture.plane && numbers.strides[0] == 1 && numbers.strides[1] == 0;
   }
 
   // The next task computes each element of the result by itself, and nobody else needs that.
-  bool TakeFollower(Plan& plan) {
+  bool TakeFollower(LinkPlan& plan) {
     const size_t at = plan.first + plan.count;
     if (at >= all_.size() || all_[at].launch == nullptr) return false;
     const Launch& launch = *all_[at].launch;
-    Plan with = plan;
+    LinkPlan with = plan;
     kernels::BatchNormArgs norm;
     const bool is_first = plan.sum == kNone && plan.epilogue.activation == ConvActivation::kNone;
     if (FindElementNorm(launch, norm)) {
@@ -593,7 +228,7 @@ class ChainMaker {
       return false;
     }
     const TensorRef& out = launch.refs[0];
-    if (launch.uses[0].slot < 0 || out.dtype != DType::kFloat || !IsDense(out)) return false;
+    if (launch.uses[0].slot < 0 || out.dtype != DType::kFloat || !kernels::IsContiguous(out)) return false;
     if (kernels::ElementCount(out) != plan.result.count()) return false;
     if (IsNeeded(plan.result.bytes, at, at)) {
       // Whole planes are stored, of some pixels before what follows is stored of others.
@@ -609,7 +244,7 @@ class ChainMaker {
   }
 
   // A sum or an activation.
-  static bool TakeFunction(const Launch& launch, size_t at, Plan& plan) {
+  static bool TakeFunction(const Launch& launch, size_t at, LinkPlan& plan) {
     ir::Elementwise rows;
     if (plan.epilogue.activation != ConvActivation::kNone || !launch.Rows(rows) || rows.broadcast != 0) return false;
     const kernels::RowFn function = launch.element.row.function;
@@ -716,9 +351,14 @@ class ChainMaker {
     for (Task& task : all_) task.link = kNone;
     size_t at = 0;
     for (size_t i = 0; i < plans_.size(); ++i) {
-      Plan& plan = plans_[i];
+      LinkPlan& plan = plans_[i];
       for (; at < plan.first; ++at) {
         for (const Bytes& written : all_[at].writes) Forget(written);
+      }
+      if (plan.kind != LinkPlan::Kind::kConvolution) {
+        ConnectReader(plan, i);
+        at = plan.first + plan.count;
+        continue;
       }
       plan.input = FindMirror(plan.conv.input);
       plan.turns_input = plan.reads_planes = false;
@@ -742,7 +382,8 @@ class ChainMaker {
       }
       plan.out = AddMirror(plan.result, i);
     }
-    for (Plan& plan : plans_) {
+    for (LinkPlan& plan : plans_) {
+      if (plan.out == kNone) continue;
       plan.is_read = IsRead(plan.out);
       plan.stored = NeededBesideMirror(plan.result.bytes, plan.first + plan.count, plan.out);
       if (plan.split == 0) continue;
@@ -752,28 +393,46 @@ class ChainMaker {
     }
   }
 
+  void ConnectReader(LinkPlan& plan, size_t i) {
+    const TensorRef& ref = plan.begins->refs[plan.operand];
+    const bool is_product = plan.kind == LinkPlan::Kind::kProduct;
+    plan.input = is_product ? FindMirrorOfRow(ref) : ref.rank >= 3 ? FindMirror(ref) : kNone;
+    plan.out = kNone;
+    if (plan.input != kNone && is_product && !IsByChannel(plan, mirrors_[plan.input].picture)) plan.input = kNone;
+    for (const Bytes& written : all_[plan.first].writes) Forget(written);
+    if (plan.input == kNone) return;
+    mirrors_[plan.input].last = i;
+    all_[plan.first].link = i;
+    if (!is_product) return;
+    plan.result = mirrors_[plan.input].picture;
+    plan.result.bytes = BytesOf(plan.begins->refs[0]);
+    plan.out = AddMirror(plan.result, i);
+  }
+
   bool IsRead(size_t mirror) const { return mirrors_[mirror].last != mirrors_[mirror].first; }
 
   // What of a result has to be in memory, too, given that it is in a mirror.
   std::vector<Bytes> NeededBesideMirror(const Bytes& bytes, size_t at, size_t mirror) const {
     return Needed(bytes, at, [&](size_t task, const Bytes& read) {
       if (all_[task].link == kNone) return false;
-      const Plan& reader = plans_[all_[task].link];
+      const LinkPlan& reader = plans_[all_[task].link];
       const bool is_addend = task == reader.sum && read == BytesOf(reader.addend_ref);
       // The first launch of a convolution reads its input, and nothing else that could be a result.
-      const bool is_input = task == reader.first && read == BytesOf(reader.conv.input);
+      const bool is_convolution = reader.kind == LinkPlan::Kind::kConvolution;
+      const TensorRef& input = is_convolution ? reader.conv.input : reader.begins->refs[reader.operand];
+      const bool is_input = task == reader.first && read == BytesOf(input);
       const bool goes_on = reader.split_out == mirror && task == reader.first + reader.split && read == bytes;
       return (is_input && reader.input == mirror) || (is_addend && reader.addend == mirror) || goes_on;
     });
   }
 
   // A convolution that copies its input anyway may read it wherever it lies.
-  static bool CopiesInput(const Plan& plan) {
+  static bool CopiesInput(const LinkPlan& plan) {
     return ChannelsLastConv(plan.conv.shape, plan.conv.input, plan.conv.out, {}).source_elements() != 0;
   }
 
   // Ends after that many tasks.
-  void EndAt(Plan& plan, size_t count) {
+  void EndAt(LinkPlan& plan, size_t count) {
     if (plan.sum != kNone && plan.sum >= plan.first + count) plan.sum = kNone;
     if (plan.norm_task != kNone && plan.norm_task >= plan.first + count) {
       plan.norm = nullptr;
@@ -790,15 +449,17 @@ class ChainMaker {
     const size_t before = plans_.size();
     bool any = false;
     // What nobody reads from a mirror costs another pass.
-    for (Plan& plan : plans_) {
+    for (LinkPlan& plan : plans_) {
       if (plan.split != 0 && !plan.is_read) {
         EndAt(plan, plan.split);
         any = true;
       }
     }
     if (any) return true;
-    std::erase_if(plans_, [&](const Plan& plan) {
+    std::erase_if(plans_, [&](const LinkPlan& plan) {
       if (plan.input == kNone && !plan.reads_planes) return true;  // a part of something
+      if (plan.kind == LinkPlan::Kind::kReduction) return false;
+      if (plan.kind == LinkPlan::Kind::kProduct) return !plan.is_read;
       Views views = ViewsOf(plan, nullptr, nullptr, nullptr);
       if (plan.input == kNone && !plan.conv.unfolds) views.input = Behind(views.input, views.input.sizes[1], nullptr);
       if (!ChannelsLastConv::Fits(views.shape, views.input, views.out)) return true;
@@ -837,12 +498,10 @@ class ChainMaker {
     // Twice: how much memory it takes, and where everything lies there.
     for (std::shared_ptr<ChainMemory> memory;;) {
       links.clear();
-      for (const Plan& plan : plans_) {
+      for (const LinkPlan& plan : plans_) {
         links.push_back(MakeLink(plan, memory.get(), mirror_bytes));
-        const int64_t unfolded =
-            plan.conv.unfolds ? kernels::ElementCount(ViewsOf(plan, nullptr, nullptr, nullptr).input) : 0;
-        const int64_t prepared = std::max(links.back()->conv().source_elements(), unfolded);
-        prepared_bytes = std::max(prepared_bytes, static_cast<uint64_t>(prepared) * sizeof(float));
+        const auto prepared = static_cast<uint64_t>(links.back()->prepared_elements());
+        prepared_bytes = std::max(prepared_bytes, prepared * sizeof(float));
         scratch_bytes = std::max(scratch_bytes, links.back()->scratch_bytes());
       }
       prepared_bytes = (prepared_bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
@@ -853,18 +512,22 @@ class ChainMaker {
       memory = std::make_shared<ChainMemory>(mirror_bytes + prepared_bytes + scratch_bytes + kScratchAlignment);
     }
     for (size_t i = 0; i < plans_.size(); ++i) {
-      const Plan& plan = plans_[i];
-      chain.left_out += static_cast<uint32_t>(plan.count - plan.conv.launches) + (plan.stored.empty() ? 1 : 0);
+      const LinkPlan& plan = plans_[i];
+      if (plan.kind != LinkPlan::Kind::kReduction) chain.left_out += plan.stored.empty() ? 1 : 0;
+      if (plan.kind == LinkPlan::Kind::kConvolution) {
+        chain.left_out += static_cast<uint32_t>(plan.count - plan.conv.launches);
+      }
       chain.parts.push_back(
           {static_cast<uint32_t>(plan.first), static_cast<uint32_t>(plan.count), std::move(links[i])});
     }
   }
 
-  std::unique_ptr<PictureLink> MakeLink(const Plan& plan, const ChainMemory* memory, uint64_t mirror_bytes) const {
+  std::unique_ptr<PictureLink> MakeLink(const LinkPlan& plan, const ChainMemory* memory, uint64_t mirror_bytes) const {
     const auto at = [&](uint64_t offset) {
       return memory == nullptr ? nullptr : reinterpret_cast<float*>(memory->block + offset);
     };
     const auto pixels_of = [&](size_t mirror) { return at(mirrors_[mirror].offset); };
+    if (plan.kind != LinkPlan::Kind::kConvolution) return MakeReader(plan, pixels_of);
     const bool splits = plan.split != 0 && !mirrors_[plan.split_out].is_left_out;
     float* const result = pixels_of(plan.out);
     float* const convolved = splits ? pixels_of(plan.split_out) : result;
@@ -872,7 +535,7 @@ class ChainMaker {
         ViewsOf(plan, plan.input == kNone ? nullptr : pixels_of(plan.input), convolved, at(mirror_bytes));
     const TensorRef& out = views.out;
     TensorRef input = views.input;
-    auto link = std::make_unique<PictureLink>(plan, views);
+    auto link = std::make_unique<ConvolutionLink>(plan, views);
     if (plan.turns_input) {
       const Picture& picture = mirrors_[plan.input].picture;
       TensorRef to = PlanesOf(picture);
@@ -914,8 +577,26 @@ class ChainMaker {
     return link;
   }
 
-  static simd::PixelEpilogue EpilogueOf(const kernels::ConvEpilogue& epilogue) {
-    simd::PixelEpilogue same;
+  template <class PixelsOf>
+  std::unique_ptr<PictureLink> MakeReader(const LinkPlan& plan, const PixelsOf& pixels_of) const {
+    auto link = std::make_unique<PictureLink>(*plan.begins);
+    float* const pixels = pixels_of(plan.input);
+    const TensorRef& ref = plan.begins->refs[plan.operand];
+    if (plan.kind == LinkPlan::Kind::kReduction) {
+      link->AddReduction(*plan.begins, Behind(ref, ref.sizes[1], pixels));
+      return link;
+    }
+    float* const result = pixels_of(plan.out);
+    const auto* const numbers = static_cast<const float*>(plan.begins->refs[3 - plan.operand].data);
+    link->AddProduct(plan.result, result, pixels, numbers);
+    std::vector<Aftermath::Store> stores;
+    AddStores(plan.result, result, plan.stored, stores);
+    link->AddStores(std::move(stores), plan.result, result);
+    return link;
+  }
+
+  static kernels::simd::PixelEpilogue EpilogueOf(const kernels::ConvEpilogue& epilogue) {
+    kernels::simd::PixelEpilogue same;
     same.is_relu = epilogue.activation == ConvActivation::kRelu;
     same.clamps = epilogue.activation == ConvActivation::kClamp;
     same.low = epilogue.low;
@@ -947,7 +628,7 @@ class ChainMaker {
   const std::span<const ChainTask> tasks_;
   const std::span<const ir::ReusedBlock> reused_;
   std::vector<Task> all_;
-  std::vector<Plan> plans_;
+  std::vector<LinkPlan> plans_;
   std::vector<Mirror> mirrors_;
   std::map<uintptr_t, size_t> current_;  // mirrors of what memory would hold, by its begin
 };

@@ -18,6 +18,7 @@
 #include "aclnnop/aclnn_convolution.h"
 #include "aclnnop/aclnn_hardtanh.h"
 #include "aclnnop/aclnn_leaky_relu.h"
+#include "aclnnop/aclnn_mean.h"
 #include "aclnnop/aclnn_mul.h"
 #include "aclnnop/aclnn_relu.h"
 #include "aclnnop/aclnn_silu.h"
@@ -53,6 +54,8 @@ struct Sizes {
   Shape Filter(int64_t inner, int64_t taps) const {
     return depth == 0 ? Shape{kChannels, inner, taps, taps} : Shape{kChannels, inner, taps, taps, taps};
   }
+  // A number for each channel of each picture.
+  Shape Gate() const { return depth == 0 ? Shape{2, kChannels, 1, 1} : Shape{2, kChannels, 1, 1, 1}; }
   Shape Picture() const {
     return depth == 0 ? Shape{2, kChannels, side, side} : Shape{2, kChannels, depth, side, side};
   }
@@ -68,6 +71,8 @@ enum Kind {
   kOneTap,
   kOwnChannels,
   kTransposed,
+  kMean,
+  kGate,
   kNorm,
   kRelu,
   kHardtanh,
@@ -108,18 +113,22 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
       weights[kOwnChannels].push_back(make(GetParam().Filter(1, 3), 0.4F, 0));
       weights[kTransposed].push_back(make(GetParam().Filter(kChannels, 3), 0.1F, 0));
       for (const float least : {0.0F, 0.0F, 0.0F, 0.5F}) vectors.push_back(make({kChannels}, 1, least));
+      gates.push_back(make(GetParam().Gate(), 1, 0));
     }
     for (int i = 0; i < 2; ++i) saved.push_back(make({kChannels}, 1, 0));
     for (const auto& picture : pictures) before.push_back(BytesOf(*picture));
+    for (const auto& gate : gates) before.push_back(BytesOf(*gate));
     const int64_t ones[3] = {1, 1, 1};
     const int64_t zeros[3] = {0, 0, 0};
     const uint64_t dims = GetParam().depth == 0 ? 2 : 3;
+    const int64_t spatial[3] = {2, 3, 4};
+    plane_dims = aclCreateIntArray(spatial, dims);
     one = aclCreateIntArray(ones, dims);
     zero = aclCreateIntArray(zeros, dims);
     before_all = TotalsOfKept();
   }
   void TearDown() override {
-    for (aclIntArray* const array : {one, zero}) EXPECT_EQ(aclDestroyIntArray(array), 0);
+    for (aclIntArray* const array : {one, zero, plane_dims}) EXPECT_EQ(aclDestroyIntArray(array), 0);
     AclnnTest::TearDown();
   }
 
@@ -130,10 +139,15 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
   }
   void Reset() {
     for (size_t i = 0; i < kPictures; ++i) std::memcpy(pictures[i]->storage(), before[i].data(), before[i].size());
+    for (size_t i = 0; i < kWeights; ++i) {
+      const std::vector<char>& bytes = before[kPictures + i];
+      std::memcpy(gates[i]->storage(), bytes.data(), bytes.size());
+    }
   }
   std::vector<std::vector<char>> All() const {
     std::vector<std::vector<char>> all;
     for (const auto& picture : pictures) all.push_back(BytesOf(*picture));
+    for (const auto& gate : gates) all.push_back(BytesOf(*gate));
     return all;
   }
 
@@ -161,6 +175,22 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
             aclnnConvolution);
         return;
       }
+      case kMean:
+        issue(
+            [&](uint64_t* ws, aclOpExecutor** ex) {
+              return aclnnMeanGetWorkspaceSize(a, plane_dims, true, ACL_FLOAT, gates[call.weight]->get(), ws, ex);
+            },
+            aclnnMean);
+        return;
+      case kGate:
+        issue(
+            [&](uint64_t* ws, aclOpExecutor** ex) {
+              aclTensor* const gate = gates[call.weight]->get();
+              return call.weight == 1 ? aclnnMulGetWorkspaceSize(gate, a, out, ws, ex)
+                                      : aclnnMulGetWorkspaceSize(a, gate, out, ws, ex);
+            },
+            aclnnMul);
+        return;
       case kNorm:
         issue(
             [&](uint64_t* ws, aclOpExecutor** ex) {
@@ -215,7 +245,7 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
       Reset();
       Replay(model);
       const auto found = All();
-      for (size_t p = 0; p < kPictures; ++p) ASSERT_EQ(found[p], expected[p]) << "replay " << i << ", picture " << p;
+      for (size_t p = 0; p < found.size(); ++p) ASSERT_EQ(found[p], expected[p]) << "replay " << i << ", picture " << p;
     }
   }
   uint64_t executions() const { return TotalsOfKept().chained - before_all.chained; }
@@ -231,11 +261,12 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
   }
 
   const TestScalar alpha{ACL_FLOAT, {1}}, low{ACL_FLOAT, {-0.25L}}, high{ACL_FLOAT, {1.5L}}, slope{ACL_FLOAT, {0.125L}};
-  std::vector<std::unique_ptr<TestTensor>> pictures, vectors, saved;
+  std::vector<std::unique_ptr<TestTensor>> pictures, vectors, gates, saved;
   std::vector<std::unique_ptr<TestTensor>> weights[4];
   std::vector<std::vector<char>> before;
   aclIntArray* one = nullptr;
   aclIntArray* zero = nullptr;
+  aclIntArray* plane_dims = nullptr;
   KeptTotals before_all;
 };
 
@@ -278,6 +309,55 @@ TEST_P(ChainTest, ResultsThatStayDoNotEndALink) {
   Check(model, Eager(kStays), kEnoughReplays + 3);
   ExpectChains(3, 5 + three_taps());
   EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+// A squeeze and what it excites: means of a picture, and the picture times a number for each channel, are links. Tasks
+// beside the product, in the same step of the plan, run as they did.
+const Program kSqueeze = {{kOwnChannels, 0, 0, 1, 1}, {kSilu, 1, 1, 2, 0},  {kMean, 2, 2, 0, 0},   {kRelu, 4, 4, 4, 0},
+                          {kGate, 2, 2, 3, 0},        {kAdd, 4, 4, 4, 0},   {kOneTap, 3, 3, 1, 1}, {kRelu, 1, 1, 2, 0},
+                          {kGate, 2, 2, 2, 1},        {kOneTap, 2, 2, 3, 2}};
+
+TEST_P(ChainTest, MeansAndGatesAreLinks) {
+  const aclmdlRI model = Capture(kSqueeze);
+  Check(model, Eager(kSqueeze), kEnoughReplays + 3);
+  ExpectChains(6, 8);
+  for (auto& values : before) std::rotate(values.begin(), values.begin() + 28, values.end());
+  Check(model, Eager(kSqueeze), 2);
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+// A product with a number for each picture, or for each column, is none of channels.
+TEST_P(ChainTest, OtherProductsAreNoLinks) {
+  const std::vector<int64_t> ones(GetParam().Picture().size() - 1, 1);
+  std::vector<int64_t> of_pictures = ones;
+  of_pictures.insert(of_pictures.begin(), 2);
+  for (const std::vector<int64_t>& shape : {of_pictures, std::vector<int64_t>{GetParam().side}}) {
+    SCOPED_TRACE(shape.size());
+    const std::vector<int64_t> strides(shape.size(), 1);
+    aclTensor* const factors = aclCreateTensor(shape.data(), shape.size(), ACL_FLOAT, strides.data(), 0, ACL_FORMAT_ND,
+                                               shape.data(), shape.size(), gates[0]->storage());
+    const PhaseOne product = [&](uint64_t* ws, aclOpExecutor** ex) {
+      return aclnnMulGetWorkspaceSize(pictures[1]->get(), factors, pictures[2]->get(), ws, ex);
+    };
+    const Program before_it = {{kOneTap, 0, 0, 1, 1}};
+    const Program behind_it = {{kOneTap, 2, 2, 3, 1}};
+    (void)Eager(before_it);
+    EXPECT_EQ(RunOp(stream, product, aclnnMul), 0) << RecentMessage();
+    Each(behind_it[0], [&](const PhaseOne& first, PhaseTwo second) {
+      EXPECT_EQ(RunOp(stream, first, second), 0) << RecentMessage();
+    });
+    const auto expected = All();
+    aclmdlRI model = nullptr;
+    ASSERT_EQ(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED), 0) << RecentMessage();
+    Each(before_it[0], [&](const PhaseOne& first, PhaseTwo second) { Record(first, second); });
+    Record(product, aclnnMul);
+    Each(behind_it[0], [&](const PhaseOne& first, PhaseTwo second) { Record(first, second); });
+    ASSERT_EQ(aclmdlRICaptureEnd(stream, &model), 0) << RecentMessage();
+    Check(model, expected, kEnoughReplays + 3);
+    EXPECT_EQ(executions(), 0u);
+    EXPECT_EQ(aclmdlRIDestroy(model), 0);
+    EXPECT_EQ(aclDestroyTensor(factors), 0);
+  }
 }
 
 // What is written over in part stays in part, however its rest lies in planes.
@@ -330,7 +410,7 @@ TEST_P(ChainTest, RandomProgramsLeaveAllOfMemoryAsEagerCallsDo) {
       call.b = random() % kPictures;
       call.out = random() % kPictures;
       call.weight = random() % kWeights;
-      if (call.kind <= kNorm && call.out == call.a) call.out = (call.a + 1) % kPictures;
+      if (call.kind <= kNorm && call.kind != kGate && call.out == call.a) call.out = (call.a + 1) % kPictures;
       last = call.out;
       program.push_back(call);
     }
@@ -879,6 +959,10 @@ TEST_P(PoolTest, RandomProgramsLeaveWhatAnybodyMayLookAt) {
       const auto kind = static_cast<Kind>(random() % kKinds);
       const size_t a = random() % 4 != 0 ? held.back() : held[random() % held.size()];
       const size_t b = held[random() % held.size()];
+      if (kind == kMean) {  // which writes no picture
+        Call(kind, a, a, a, random() % kWeights);
+        continue;
+      }
       const size_t out = Make();
       note_taken();
       Call(kind, a, b, out, random() % kWeights);

@@ -269,6 +269,24 @@ HWY_ATTR void FinishAll(const FinishedPixels& block) {
   if (at < block.columns) FinishColumns(block, at, FirstLanes(block.columns - at));
 }
 
+// ---- Factors of channels ----
+
+template <class Some>
+HWY_INLINE HWY_ATTR void ScaleAt(const ScaledPixels& block, int64_t place, int64_t channel, Some some) {
+  some.Store(hn::Mul(some.Load(block.in + place + channel), some.Load(block.factors + channel)),
+             block.out + place + channel);
+}
+
+HWY_ATTR void ScaleAll(const ScaledPixels& block) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(Floats()));
+  const int64_t channels = block.channels;
+  for (int64_t place = 0; place < block.pixels * channels; place += channels) {
+    int64_t channel = 0;
+    for (; channel + lanes <= channels; channel += lanes) ScaleAt(block, place, channel, AllLanes());
+    if (channel < channels) ScaleAt(block, place, channel, FirstLanes(channels - channel));
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace reprise::kernels::simd
 HWY_AFTER_NAMESPACE();
@@ -280,9 +298,11 @@ HWY_EXPORT(Multiply);
 HWY_EXPORT(FilterAll);
 HWY_EXPORT(FinishAll);
 HWY_EXPORT(Largest);
+HWY_EXPORT(ScaleAll);
 
 void MultiplyPixels(const PixelBlock& block) { HWY_DYNAMIC_DISPATCH(Multiply)(block); }
 void FilterPixels(const PlanePixels& block) { HWY_DYNAMIC_DISPATCH(FilterAll)(block); }
+void ScalePixels(const ScaledPixels& block) { HWY_DYNAMIC_DISPATCH(ScaleAll)(block); }
 void FinishPixels(const FinishedPixels& block) { HWY_DYNAMIC_DISPATCH(FinishAll)(block); }
 void LargestOfPixels(const float* const* pixels, int64_t count, int64_t channels, float* out) {
   HWY_DYNAMIC_DISPATCH(Largest)(pixels, count, channels, out);

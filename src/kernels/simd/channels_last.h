@@ -72,6 +72,15 @@ struct FinishedPixels {
 };
 void FinishPixels(const FinishedPixels& block);
 
+/// out[p, c] = in[p, c] * factors[c]; pixels lie one after the other. out may be in.
+struct ScaledPixels {
+  const float* in;
+  int64_t pixels, channels;
+  float* out;
+  const float* factors;
+};
+void ScalePixels(const ScaledPixels& block);
+
 /// out[c] = the largest of pixels[i][c] for i < count, -inf where there are none; NaN where there is one. out may be
 /// pixels[0].
 void LargestOfPixels(const float* const* pixels, int64_t count, int64_t channels, float* out);

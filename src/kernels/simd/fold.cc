@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/simd/fold.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 
@@ -179,6 +180,41 @@ HWY_ATTR void ExtremeRow(void* acc, const void* x, int64_t n) {
   FoldRow(acc, x, n, [](FloatVec a, FloatVec b) HWY_ATTR { return Extreme<is_max>(a, b); });
 }
 
+// Each lane of the columns has a register.
+HWY_INLINE HWY_ATTR void AddVectorOfColumns(const char* rows, int64_t step, int64_t count, float* out) {
+  constexpr int64_t kAhead = 16;  // rows: their lines lie apart
+  constexpr auto kRows = static_cast<int64_t>(kLanes);
+  const FloatTag d;
+  FloatVec sums[kLanes];
+  for (FloatVec& sum : sums) sum = hn::Zero(d);
+  const auto add = [&](size_t lane) HWY_ATTR {
+    sums[lane] = hn::Add(sums[lane], hn::LoadU(d, reinterpret_cast<const float*>(rows)));
+    rows += step;
+  };
+  int64_t i = 0;
+  for (; i + kRows <= count; i += kRows) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      __builtin_prefetch(rows + kAhead * step);
+      add(lane);
+    }
+  }
+  for (size_t lane = 0; i + static_cast<int64_t>(lane) < count; ++lane) add(lane);
+  for (size_t width = kLanes / 2; width > 0; width /= 2) {
+    for (size_t lane = 0; lane < width; ++lane) sums[lane] = hn::Add(sums[lane], sums[lane + width]);
+  }
+  hn::StoreU(sums[0], d, out);
+}
+
+// The last vector begins where it ends with the columns.
+HWY_ATTR void AddColumns(const void* rows, int64_t step, int64_t count, int64_t columns, void* out) {
+  const auto width = static_cast<int64_t>(hn::Lanes(FloatTag()));
+  for (int64_t j = 0; j < columns; j += width) {
+    const int64_t at = std::min(j, columns - width);
+    AddVectorOfColumns(static_cast<const char*>(rows) + at * static_cast<int64_t>(sizeof(float)), step, count,
+                       static_cast<float*>(out) + at);
+  }
+}
+
 BlockFn FindSumBlockTarget(SumOf what) {
   switch (what) {
     case SumOf::kValue: return SumBlock<SumOf::kValue>;
@@ -201,6 +237,7 @@ BlocksFn FindBlocks(SumOf what) {
 BlocksFn FindSumBlocksTarget(SumOf what, int blocks) { return blocks == 2 ? FindBlocks<2>(what) : FindBlocks<4>(what); }
 BlockFn FindExtremeBlockTarget(bool is_max) { return is_max ? ExtremeBlock<true> : ExtremeBlock<false>; }
 RowFoldFn FindAddRowTarget() { return AddRow; }
+ColumnsFn FindAddColumnsTarget() { return AddColumns; }
 RowFoldFn FindExtremeRowTarget(bool is_max) { return is_max ? ExtremeRow<true> : ExtremeRow<false>; }
 
 }  // namespace HWY_NAMESPACE
@@ -215,10 +252,12 @@ HWY_EXPORT(FindSumBlocksTarget);
 HWY_EXPORT(FindExtremeBlockTarget);
 HWY_EXPORT(FindAddRowTarget);
 HWY_EXPORT(FindExtremeRowTarget);
+HWY_EXPORT(FindAddColumnsTarget);
 
 BlockFn FindSumBlock(SumOf what) { return HWY_DYNAMIC_DISPATCH(FindSumBlockTarget)(what); }
 BlocksFn FindSumBlocks(SumOf what, int blocks) { return HWY_DYNAMIC_DISPATCH(FindSumBlocksTarget)(what, blocks); }
 BlockFn FindExtremeBlock(bool is_max) { return HWY_DYNAMIC_DISPATCH(FindExtremeBlockTarget)(is_max); }
+ColumnsFn FindAddColumns() { return HWY_DYNAMIC_DISPATCH(FindAddColumnsTarget)(); }
 RowFoldFn FindAddRow() { return HWY_DYNAMIC_DISPATCH(FindAddRowTarget)(); }
 RowFoldFn FindExtremeRow(bool is_max) { return HWY_DYNAMIC_DISPATCH(FindExtremeRowTarget)(is_max); }
 

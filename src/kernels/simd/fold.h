@@ -26,4 +26,9 @@ using RowFoldFn = void (*)(void* acc, const void* x, int64_t n);
 RowFoldFn FindAddRow();
 RowFoldFn FindExtremeRow(bool is_max);
 
+/// Of rows side by side, `step` bytes apart: out[j] = the sum of column j, at most kSumBlock elements, with the bits of
+/// BlockFn. At least 16 columns.
+using ColumnsFn = void (*)(const void* rows, int64_t step, int64_t count, int64_t columns, void* out);
+ColumnsFn FindAddColumns();
+
 }  // namespace reprise::kernels::simd

@@ -5,6 +5,7 @@
 #include "kernels/histogram.h"
 #include "kernels/scan.h"
 #include "ops/computations.h"
+#include "ops/families/plane_reduction.h"
 #include "ops/lowerings.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
@@ -62,6 +63,28 @@ StatusOr<uint32_t> ReducedDims(const OpCall& call) {
 constexpr int64_t kFewOutputs = 8;
 constexpr int64_t kWorthTwoLaunches = 4 * kernels::kReducePart;  // elements
 constexpr int64_t kFewColumnBytes = 8192;
+
+// Outputs that are worth a call of their own. Columns side by side are read by whole lines, and where rows are long and
+// many, each row of them from a page of its own.
+int64_t ColumnsOfChunk(const TensorRef& source, uint32_t mask) {
+  constexpr int64_t kOfLines = 32;
+  constexpr int64_t kOfPages = 512;
+  constexpr int64_t kFewRows = 64;
+  constexpr int64_t kLongRow = 2048;  // bytes
+  int64_t rows = 1;
+  int64_t step = 0;  // from one row to the next, at least
+  bool has_columns = false;
+  for (int d = 0; d < source.rank; ++d) {
+    if (source.sizes[d] == 1) continue;
+    const bool is_reduced = (mask >> d & 1) != 0;
+    if (source.strides[d] == 1) has_columns = !is_reduced && source.sizes[d] >= 4;
+    if (!is_reduced) continue;
+    rows *= source.sizes[d];
+    step = step == 0 ? source.strides[d] : std::min(step, source.strides[d]);
+  }
+  if (!has_columns) return 1;
+  return rows > kFewRows && step * kernels::ItemSize(source.dtype) >= kLongRow ? kOfPages : kOfLines;
+}
 
 // A reduction whose outputs may be few: then parts of the elements are units of work, too.
 struct Reduction {
@@ -168,9 +191,7 @@ void Reduction::Lower(const Operand* out, const TensorRef& out_view, const Opera
     call.Read(launch, *self, source);
     write_mean(launch, true);
     launch.units = outputs;
-    // Columns side by side are read by whole lines, and each row of them from a page of its own.
-    constexpr int64_t kColumnsOfChunk = 512;
-    launch.grain = std::max(GrainOf(count * Cost()), columns >= 4 ? kColumnsOfChunk : 1);
+    launch.grain = std::max(GrainOf(count * Cost()), ColumnsOfChunk(source, mask));
     return;
   }
   const DType stage = kernels::ReduceStage(spec);
@@ -633,6 +654,16 @@ Status LowerReduceSum(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const uint32_t mask, ReducedDims(call));
   Reduction(call, {ReduceOp::kSum, call.compute}, mask, call.inputs[0]).Lower(call.outputs[0], nullptr);
   return {};
+}
+
+void SplitReduction(Launch& launch) {
+  const TensorRef& source = launch.refs[1];
+  const auto mask = static_cast<uint32_t>(launch.ints[1]);
+  launch.grain = std::max(launch.grain, ColumnsOfChunk(source, mask));
+}
+
+bool ReducesAnyStrides(const Launch& launch) {
+  return launch.kernel == RunReduce && launch.refs[1].rank >= 3 && launch.uses[0].slot >= 0 && launch.uses[1].slot >= 0;
 }
 
 // The rows of api/computations.csv.

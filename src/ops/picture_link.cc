@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/picture_link.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/scheduler.h"
+#include "kernels/picture_layout.h"
+#include "kernels/simd/channels_last.h"
+#include "kernels/simd/matmul_tile.h"
+#include "ops/families/plane_reduction.h"
+#include "ops/rules.h"
+
+namespace reprise::ops::pictures {
+
+namespace simd = kernels::simd;
+
+using kernels::ChannelsLastConv;
+using kernels::DType;
+using kernels::TensorRef;
+
+namespace {
+
+constexpr int64_t kTurned = 64;      // pixels, and channels, that are turned in one go
+constexpr int64_t kTurningCost = 2;  // of an element, in light operations
+
+}  // namespace
+
+Views ViewsOf(const LinkPlan& plan, float* input, float* out, float* columns) {
+  const PlaneConvolution& conv = plan.conv;
+  Views views{conv.shape, conv.input, Behind(conv.out, plan.result.channels, out), conv.weight};
+  if (plan.input != kNone) views.input = Behind(conv.input, conv.input.sizes[1], input);
+  if (!conv.unfolds) return views;
+  const int64_t depth = conv.shape.in_channels * conv.shape.dims[1].kernel * conv.shape.dims[2].kernel;
+  const int64_t pixels = plan.result.batch * plan.result.plane;
+  views.shape = {};
+  views.shape.in_channels = depth;
+  views.shape.out_channels = conv.shape.out_channels;
+  views.shape.dims[2].in = views.shape.dims[2].out = pixels;
+  views.input = RowsOf(columns, pixels, depth);
+  views.out = RowsOf(out, pixels, conv.shape.out_channels);
+  views.weight = kernels::MakeContiguous(conv.weight.data, DType::kFloat, {conv.weight.sizes[0], depth, 1, 1, 1});
+  views.weight.strides[0] = conv.weight.strides[0];
+  return views;
+}
+
+// ---- What follows ----
+
+void Aftermath::Run(kernels::Range pixels, kernels::Range of, const simd::ChannelScaling& scaling) const {
+  for (const Store& store : before) Write(store, pixels, of);
+  if (finishes) {
+    simd::FinishedPixels block = rest;
+    const int64_t at = pixels.begin * channels + of.begin;
+    block.in += at;
+    block.out += at;
+    block.pixels = pixels.end - pixels.begin;
+    block.columns = of.end - of.begin;
+    if (scales) {
+      block.epilogue.scaling = {scaling.centre + of.begin, scaling.scale + of.begin, scaling.shift + of.begin};
+    }
+    if (block.epilogue.addend != nullptr) block.epilogue.addend += at;
+    simd::FinishPixels(block);
+    activate.Run(block.out, block.stride, block.pixels, block.columns);
+  }
+  for (const Store& store : behind) Write(store, pixels, of);
+}
+
+void Aftermath::Write(const Store& store, kernels::Range pixels, kernels::Range of) const {
+  const int64_t begin = store.picture * plane;
+  const kernels::Range common = {std::max(pixels.begin, begin), std::min(pixels.end, begin + plane)};
+  const kernels::Range planes = {std::max(of.begin, store.first), std::min(of.end, store.end)};
+  for (int64_t p = common.begin; p < common.end; p += kTurned) {
+    for (int64_t c = planes.begin; c < planes.end; c += kTurned) {
+      simd::Transpose(store.pixels + p * channels + c, channels, std::min(kTurned, common.end - p),
+                      std::min(kTurned, planes.end - c), store.planes + (c - store.first) * plane + p - begin, plane);
+    }
+  }
+}
+
+// ---- Links of launches ----
+
+namespace {
+
+// refs: out, in, as RowsOf has them, and the numbers of the channels of all pictures.
+void RunProduct(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  const int64_t channels = launch.refs[0].sizes[1];
+  const int64_t plane = launch.ints[0];
+  for (int64_t pixel = range.begin; pixel < range.end;) {
+    const int64_t picture = pixel / plane;
+    const int64_t end = std::min(range.end, (picture + 1) * plane);
+    simd::ScalePixels({static_cast<const float*>(launch.refs[1].data) + pixel * channels, end - pixel, channels,
+                       static_cast<float*>(launch.refs[0].data) + pixel * channels,
+                       static_cast<const float*>(launch.refs[2].data) + picture * channels});
+    pixel = end;
+  }
+}
+
+// refs: the pixels.
+void RunStores(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  const auto& after = launch.State<Aftermath>();
+  const int64_t pixels = launch.refs[0].sizes[0];
+  after.Run({range.begin * kTurned, std::min(pixels, range.end * kTurned)}, {0, after.channels}, {});
+}
+
+}  // namespace
+
+uint64_t PictureLink::ScratchOf(const Launch& launch) {
+  return launch.has_scratch_on_stack() ? 0 : launch.scratch_bytes * static_cast<uint64_t>(launch.parts());
+}
+
+uint64_t PictureLink::scratch_bytes() const {
+  uint64_t bytes = 0;
+  for (const LaunchPtr& launch : launches_) bytes = std::max(bytes, ScratchOf(*launch));
+  return bytes;
+}
+
+void PictureLink::Own(std::shared_ptr<ChainMemory> memory, void* scratch) {
+  memory_ = std::move(memory);
+  scratch_ = scratch;
+}
+
+void PictureLink::AddReduction(const Launch& launch, const TensorRef& source) {
+  launches_.emplace_back(new Launch(launch));
+  launches_.back()->refs[1] = source;
+  launches_.back()->scratch_offset = 0;  // in the memory of the chain
+  SplitReduction(*launches_.back());
+  launches_.back()->Seal();
+}
+
+void PictureLink::AddProduct(const Picture& picture, float* to, const float* from, const float* numbers) {
+  const int64_t pixels = picture.batch * picture.plane;
+  Launch& launch =
+      Add(RunProduct,
+          {RowsOf(to, pixels, picture.channels), RowsOf(const_cast<float*>(from), pixels, picture.channels),
+           kernels::MakeContiguous(const_cast<float*>(numbers), DType::kFloat, {picture.batch, picture.channels})});
+  launch.ints.push_back(picture.plane);
+  launch.units = pixels;
+  launch.grain = GrainOf(picture.channels);
+  launch.Seal();
+}
+
+void PictureLink::AddStores(std::vector<Aftermath::Store> stores, const Picture& picture, float* pixels) {
+  if (stores.empty()) return;
+  auto after = std::make_shared<Aftermath>();
+  after->channels = picture.channels;
+  after->plane = picture.plane;
+  after->behind = std::move(stores);
+  const int64_t count = picture.batch * picture.plane;
+  Launch& launch = Add(RunStores, {kernels::MakeContiguous(pixels, DType::kFloat, {count, picture.channels})});
+  launch.state = std::move(after);
+  launch.units = (count + kTurned - 1) / kTurned;
+  launch.grain = GrainOf(kTurned * picture.channels * kTurningCost);
+  launch.Seal();
+}
+
+void PictureLink::Run(device::RunContext& context) {
+  for (const LaunchPtr& launch : launches_) launch->Run(context, scratch_);
+}
+
+Launch& PictureLink::Add(Launch::Kernel kernel, std::initializer_list<TensorRef> refs) {
+  launches_.push_back(Make(kernel, refs));
+  return *launches_.back();
+}
+
+LaunchPtr PictureLink::Make(Launch::Kernel kernel, std::initializer_list<TensorRef> refs) const {
+  LaunchPtr launch(new Launch(schema_, kernel));
+  for (const TensorRef& ref : refs) {
+    launch->refs.push_back(ref);
+    OperandUse use;
+    use.slot = 0;
+    use.is_write = launch->uses.empty();
+    launch->uses.push_back(use);
+  }
+  return launch;
+}
+
+// ---- Convolutions ----
+
+struct ConvolutionLink::State {
+  ChannelsLastConv conv;
+  kernels::ConvShape unfolded;
+  std::vector<float> scaling;  // three rows; none: there is no norm
+  bool scales = false;         // the convolution does
+  Aftermath after;
+  simd::ChannelScaling Scaling() const {
+    const size_t channels = scaling.size() / 3;
+    if (channels == 0) return {};
+    return {scaling.data(), scaling.data() + channels, scaling.data() + 2 * channels};
+  }
+  // While the pixels of a unit are in the caches.
+  bool FollowsUnits() const { return !after.IsNothing() && conv.has_tiles(); }
+};
+
+namespace {
+
+// refs: out, input or what was prepared of it, packed, bias, addend.
+void RunLink(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const auto& state = launch.State<ConvolutionLink::State>();
+  const auto* const source =
+      state.conv.source_elements() != 0 ? static_cast<const float*>(launch.refs[1].data) : nullptr;
+  const auto convolve = [&](kernels::Range units) {
+    state.conv.Convolve(launch.refs[1], source, static_cast<const float*>(launch.refs[2].data), launch.RefOrNull(3),
+                        launch.RefOrNull(4), launch.refs[0], units, memory.scratch,
+                        state.scales ? state.Scaling() : simd::ChannelScaling());
+  };
+  if (!state.FollowsUnits()) return convolve(range);
+  for (int64_t unit = range.begin; unit < range.end; ++unit) {
+    convolve({unit, unit + 1});
+    const ChannelsLastConv::Tile tile = state.conv.TileOf(unit);
+    state.after.Run(tile.pixels, tile.channels, state.Scaling());
+  }
+}
+
+// refs: the pixels.
+void RunAftermath(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  const auto& state = launch.State<ConvolutionLink::State>();
+  const int64_t pixels = launch.refs[0].sizes[0];
+  state.after.Run({range.begin * kTurned, std::min(pixels, range.end * kTurned)}, {0, state.after.channels},
+                  state.Scaling());
+}
+
+// refs: prepared, input.
+void RunPrepareLink(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  launch.State<ConvolutionLink::State>().conv.Prepare(launch.refs[1], static_cast<float*>(launch.refs[0].data), range);
+}
+
+// refs: columns, input.
+void RunUnfold(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  kernels::Unfold(launch.State<ConvolutionLink::State>().unfolded, launch.refs[1],
+                  static_cast<float*>(launch.refs[0].data), range);
+}
+
+}  // namespace
+
+// What a norm of inference computes its scales from, as it was the last time.
+class ConvolutionLink::NormNumbers {
+ public:
+  explicit NormNumbers(int64_t channels = 0)
+      : channels_(channels), seen_(static_cast<size_t>(kParameters * channels)) {}
+
+  // True also where that cannot be told at a glance. Knows the numbers from now on.
+  bool HaveChanged(const kernels::BatchNormArgs& args) {
+    const auto bytes = static_cast<size_t>(channels_) * sizeof(float);
+    bool changed = !std::exchange(has_seen_, true);
+    float* seen = seen_.data();
+    for (const TensorRef* ref : {args.weight, args.bias, args.running_mean, args.running_var}) {
+      if (ref == nullptr) continue;
+      if (ref->dtype != DType::kFloat || (ref->strides[0] != 1 && channels_ > 1)) return true;
+      if (std::memcmp(seen, ref->data, bytes) != 0) {
+        std::memcpy(seen, ref->data, bytes);
+        changed = true;
+      }
+      seen += channels_;
+    }
+    return changed;
+  }
+
+ private:
+  static constexpr int64_t kParameters = 4;
+  int64_t channels_;
+  bool has_seen_ = false;
+  std::vector<float> seen_;
+};
+
+ConvolutionLink::ConvolutionLink(const LinkPlan& plan, const Views& views)
+    : PictureLink(*plan.begins),
+      state_(std::make_shared<State>(State{ChannelsLastConv(views.shape, views.input, views.out,
+                                                            plan.split == 0 ? plan.epilogue : kernels::ConvEpilogue()),
+                                           plan.conv.shape,
+                                           {},
+                                           plan.IsInHead(plan.norm_task),
+                                           {}})),
+      weight_(views.weight),
+      unfolded_elements_(plan.conv.unfolds ? kernels::ElementCount(views.input) : 0) {
+  if (plan.norm == nullptr) return;
+  plan.norm->Retain();
+  norm_.reset(plan.norm);
+  state_->scaling.resize(static_cast<size_t>(3 * plan.result.channels));
+  norm_numbers_ = std::make_shared<NormNumbers>(plan.result.channels);
+}
+
+const ChannelsLastConv& ConvolutionLink::conv() const { return state_->conv; }
+
+uint64_t ConvolutionLink::scratch_bytes() const {
+  return std::max(PictureLink::scratch_bytes(), ScratchOf(*MakePack(nullptr)));
+}
+
+int64_t ConvolutionLink::prepared_elements() const { return std::max(conv().source_elements(), unfolded_elements_); }
+
+void ConvolutionLink::AddTurn(const TensorRef& to, const TensorRef& from) {
+  Launch& launch = Add(channels_last::RunPixelsOfPlanes, {to, from});
+  channels_last::SplitTurning(launch, from);
+  launch.Seal();
+}
+
+void ConvolutionLink::AddPrepare(const TensorRef& to, const TensorRef& from) {
+  Launch& launch = Add(RunPrepareLink, {to, from});
+  launch.state = state_;
+  launch.units = conv().prepare_units();
+  launch.grain = GrainOf(conv().prepare_cost());
+  launch.Seal();
+}
+
+// Elements of one pixel.
+void ConvolutionLink::AddUnfold(const TensorRef& to, const TensorRef& from) {
+  Launch& launch = Add(RunUnfold, {to, from});
+  launch.state = state_;
+  launch.units = to.sizes[4];
+  launch.grain = GrainOf(to.sizes[1]);
+  launch.Seal();
+}
+
+void ConvolutionLink::AddConvolution(const TensorRef& out, const TensorRef& input, const TensorRef* bias,
+                                     const TensorRef* addend) {
+  TensorRef packed;
+  packed.dtype = DType::kFloat;
+  convolution_ = &Add(
+      RunLink, {out, input, packed, bias == nullptr ? TensorRef() : *bias, addend == nullptr ? TensorRef() : *addend});
+  convolution_->state = state_;
+  if (bias == nullptr) convolution_->uses[3].slot = OperandUse::kAbsent;
+  if (addend == nullptr) convolution_->uses[4].slot = OperandUse::kAbsent;
+  convolution_->units = conv().units();
+  convolution_->grain = GrainOfProduct(conv().unit_cost());
+  convolution_->scratch_bytes = static_cast<uint64_t>(conv().ScratchBytes());
+  convolution_->Seal();
+}
+
+void ConvolutionLink::SetAftermath(Aftermath after, float* pixels, int64_t count) {
+  state_->after = std::move(after);
+  if (state_->after.IsNothing() || state_->FollowsUnits()) return;
+  Launch& launch = Add(RunAftermath, {kernels::MakeContiguous(pixels, DType::kFloat, {count, state_->after.channels})});
+  launch.state = state_;
+  launch.units = (count + kTurned - 1) / kTurned;
+  launch.grain = GrainOf(kTurned * state_->after.channels * kTurningCost);
+  launch.Seal();
+}
+
+void ConvolutionLink::Run(device::RunContext& context) {
+  if (norm_ != nullptr) {
+    kernels::BatchNormArgs args;
+    FindElementNorm(*norm_, args);
+    float* const rows = state_->scaling.data();
+    const auto channels = static_cast<int64_t>(state_->scaling.size() / 3);
+    if (norm_numbers_->HaveChanged(args)) {
+      kernels::BatchNormScaling(args, channels, rows, rows + channels, rows + 2 * channels);
+    }
+  }
+  PictureLink::Run(context);
+}
+
+bool ConvolutionLink::FindOperand(ir::KeptOperand& operand) const {
+  operand.form_bytes = static_cast<uint64_t>(conv().packed_elements()) * sizeof(float);
+  operand.key = {static_cast<int64_t>(reinterpret_cast<uintptr_t>(&channels_last::RunPack))};
+  conv().TellPacking(operand.key);
+  TellOperand(weight_, operand);
+  return true;
+}
+
+void ConvolutionLink::WriteForm(device::RunContext& context, void* to) const {
+  const LaunchPtr pack = MakePack(to);
+  pack->Run(context, scratch());
+}
+
+LaunchPtr ConvolutionLink::MakePack(void* to) const {
+  TensorRef packed = weight_;
+  packed.data = to;
+  LaunchPtr launch = Make(channels_last::RunPack, {packed, weight_});
+  launch->state = std::shared_ptr<const ChannelsLastConv>(state_, &state_->conv);
+  launch->units = conv().pack_units();
+  launch->grain = GrainOf(conv().pack_cost());
+  const auto bytes = static_cast<uint64_t>(conv().PackScratchBytes());
+  launch->scratch_bytes = (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+  launch->Seal();
+  return launch;
+}
+
+}  // namespace reprise::ops::pictures
