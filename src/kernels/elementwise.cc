@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/elementwise.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -89,6 +90,131 @@ Loop LoopOver(const TensorRef* refs, int inputs) {
   }
 }
 
+// ---- Short rows ----
+
+constexpr int64_t kTileBytes = 4096;      // of an operand: some of them lie in the first-level cache
+constexpr int64_t kShortRowBytes = 1024;  // longer ones are worth a call each
+constexpr int64_t kCopiedRowBytes = 256;  // the same where something is copied for each row, or need not be
+constexpr int64_t kFewestRows = 4;
+
+// Many short rows: operands that do not lie as the result does are brought into its order, tile by tile, so that one
+// call computes several rows. Of an operand that repeats from row to row that is done once.
+class TiledRows {
+ public:
+  // \pre FitsTiles(call, refs, loop)
+  TiledRows(const ElementCall& call, const Loop& loop) : call_(call), loop_(loop), length_(loop.sizes[0]) {
+    rows_ = std::min(loop.sizes[1], kTileBytes / RowBytes(call, loop));
+    for (int k = 0; k < call.inputs; ++k) {
+      const int64_t item = ItemSize(call.row.in[k]);
+      const int64_t step = loop.strides[1][k + 1];
+      const bool has_rows = loop.strides[0][k + 1] == item;
+      kinds_[k] = has_rows && step == length_ * item ? Kind::kDense
+                  : has_rows && step == 0            ? Kind::kRepeats
+                                                     : Kind::kOther;
+    }
+  }
+
+  static bool Fits(const ElementCall& call, const TensorRef* refs, const Loop& loop) {
+    if (loop.rank < 2 || loop.sizes[1] < kFewestRows || call.row.is_wide || call.has_scalar) return false;
+    const int64_t out_item = ItemSize(call.row.out);
+    if (refs[0].dtype != call.row.out || loop.strides[0][0] != out_item ||
+        loop.strides[1][0] != loop.sizes[0] * out_item) {
+      return false;
+    }
+    bool is_dense = true;
+    bool copies = call.row.single != nullptr && loop.strides[0][call.inputs] == 0;  // which takes one element as it is
+    for (int k = 0; k < call.inputs; ++k) {
+      const int64_t item = ItemSize(call.row.in[k]);
+      const int64_t step = loop.strides[0][k + 1];
+      const int64_t row_step = loop.strides[1][k + 1];
+      if (refs[k + 1].dtype != call.row.in[k] || (step != item && step != 0)) return false;
+      const bool has_rows = step == item;
+      is_dense = is_dense && has_rows && row_step == loop.sizes[0] * item;
+      copies = copies || (has_rows && row_step != 0 && row_step != loop.sizes[0] * item);
+    }
+    return !is_dense && RowBytes(call, loop) <= (copies ? kCopiedRowBytes : kShortRowBytes);
+  }
+
+  void Run(Range range) {
+    const int64_t plane = length_ * loop_.sizes[1];
+    for (int64_t at = range.begin; at < range.end;) {
+      if (at / plane != plane_) Enter(at / plane);
+      const int64_t row = at % plane / length_;
+      const int64_t column = at % length_;
+      const int64_t rows = std::min(rows_, loop_.sizes[1] - row);
+      const int64_t count = std::min(rows * length_ - column, range.end - at);
+      RowArgs args;
+      args.numbers = call_.numbers;
+      args.out = bases_[0] + (at % plane) * ItemSize(call_.row.out);
+      for (int k = 0; k < call_.inputs; ++k) {
+        const int64_t item = ItemSize(call_.row.in[k]);
+        if (kinds_[k] == Kind::kDense) {
+          args.in[k] = bases_[k + 1] + (at % plane) * item;
+          continue;
+        }
+        if (kinds_[k] == Kind::kOther) Fill(k, row, rows);
+        args.in[k] = tiles_[k] + column * item;
+      }
+      call_.row.function(&args, 0, count);
+      at += count;
+    }
+  }
+
+ private:
+  enum class Kind : uint8_t { kDense, kRepeats, kOther };
+
+  static int64_t RowBytes(const ElementCall& call, const Loop& loop) {
+    int64_t item = 1;
+    for (int k = 0; k < call.inputs; ++k) item = std::max(item, ItemSize(call.row.in[k]));
+    return loop.sizes[0] * item;
+  }
+
+  // The elements of all dims but the first two.
+  void Enter(int64_t plane) {
+    plane_ = plane;
+    for (int k = 0; k <= call_.inputs; ++k) {
+      bases_[k] = loop_.base[k];
+      int64_t rest = plane;
+      for (int d = 2; d < loop_.rank; rest /= loop_.sizes[d++]) {
+        bases_[k] += rest % loop_.sizes[d] * loop_.strides[d][k];
+      }
+      if (k > 0 && kinds_[k - 1] == Kind::kRepeats) Fill(k - 1, 0, rows_);
+    }
+  }
+
+  void Fill(int k, int64_t row, int64_t rows) {
+    const int64_t item = ItemSize(call_.row.in[k]);
+    const char* from = bases_[k + 1] + row * loop_.strides[1][k + 1];
+    char* to = tiles_[k];
+    for (int64_t r = 0; r < rows; ++r, from += loop_.strides[1][k + 1], to += length_ * item) {
+      if (loop_.strides[0][k + 1] != 0) {
+        std::memcpy(to, from, static_cast<size_t>(length_ * item));
+      } else if (item == 4) {
+        Repeat<uint32_t>(from, to);
+      } else if (item == 2) {
+        Repeat<uint16_t>(from, to);
+      } else {
+        for (int64_t i = 0; i < length_; ++i) std::memcpy(to + i * item, from, static_cast<size_t>(item));
+      }
+    }
+  }
+  template <class T>
+  void Repeat(const char* from, char* to) const {
+    T value;
+    std::memcpy(&value, from, sizeof value);
+    std::fill_n(reinterpret_cast<T*>(to), length_, value);
+  }
+
+  const ElementCall& call_;
+  const Loop& loop_;
+  const int64_t length_;  // of a row
+  int64_t rows_;          // of a tile
+  int64_t plane_ = -1;
+  Kind kinds_[kMaxElementInputs] = {};
+  char* bases_[kMaxElementInputs + 1] = {};
+  alignas(64) char tiles_[kMaxElementInputs][kTileBytes];
+};
+
 }  // namespace
 
 ElementCall::ElementCall(const ElementFn& fn, DType type, std::span<const Scalar> values)
@@ -116,6 +242,7 @@ bool ElementCall::TakesSingle(const TensorRef& last) const {
 void ElementCall::Run(const TensorRef* refs, Range range) const {
   if (range.begin >= range.end) return;
   const Loop loop = LoopOver(refs, inputs);
+  if (TiledRows::Fits(*this, refs, loop)) return TiledRows(*this, loop).Run(range);
   const TensorRef& out = refs[0];
   const int last = inputs - 1;
   const int64_t item = ItemSize(row.out);
