@@ -4,6 +4,7 @@
 // same elements with channels behind.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -57,6 +58,18 @@ inline kernels::TensorRef Behind(kernels::TensorRef ref, int64_t channels, float
   ref.data = pixels;
   ref.strides[1] = 1;
   for (int d = 2; d < ref.rank; ++d) ref.strides[d] *= channels;
+  return ref;
+}
+
+/// A view [N, .., C] as [N, C, ..], and the other way round.
+inline kernels::TensorRef ChannelsSecond(kernels::TensorRef ref) {
+  std::rotate(ref.sizes + 1, ref.sizes + ref.rank - 1, ref.sizes + ref.rank);
+  std::rotate(ref.strides + 1, ref.strides + ref.rank - 1, ref.strides + ref.rank);
+  return ref;
+}
+inline kernels::TensorRef ChannelsLast(kernels::TensorRef ref) {
+  std::rotate(ref.sizes + 1, ref.sizes + 2, ref.sizes + ref.rank);
+  std::rotate(ref.strides + 1, ref.strides + 2, ref.strides + ref.rank);
   return ref;
 }
 

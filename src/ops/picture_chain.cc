@@ -14,8 +14,8 @@
 #include "kernels/arithmetic_functions.h"
 #include "kernels/channels_last_conv.h"
 #include "kernels/math_functions.h"
+#include "ops/families/picture_reader.h"
 #include "ops/families/plane_convolution.h"
-#include "ops/families/plane_reduction.h"
 #include "ops/launch.h"
 #include "ops/picture.h"
 #include "ops/picture_link.h"
@@ -183,8 +183,8 @@ class ChainMaker {
     plan.first = at;
     plan.count = 1;
     plan.begins = &launch;
-    if (ReducesAnyStrides(launch)) {
-      plan.kind = LinkPlan::Kind::kReduction;
+    if (ReducesAnyStrides(launch) || NormalisesAnyStrides(launch)) {
+      plan.kind = LinkPlan::Kind::kReader;
       plan.operand = 1;
       plans_.push_back(plan);
       return;
@@ -396,7 +396,13 @@ class ChainMaker {
   void ConnectReader(LinkPlan& plan, size_t i) {
     const TensorRef& ref = plan.begins->refs[plan.operand];
     const bool is_product = plan.kind == LinkPlan::Kind::kProduct;
-    plan.input = is_product ? FindMirrorOfRow(ref) : ref.rank >= 3 ? FindMirror(ref) : kNone;
+    plan.input = is_product ? FindMirrorOfRow(ref) : kNone;
+    if (!is_product && ref.rank >= 3) {
+      // A norm of rows of a plane would find their elements apart.
+      if (ReducesAnyStrides(*plan.begins)) plan.input = FindMirror(ref);
+      plan.has_channels_last = plan.input == kNone;
+      if (plan.has_channels_last) plan.input = FindMirror(ChannelsSecond(ref));
+    }
     plan.out = kNone;
     if (plan.input != kNone && is_product && !IsByChannel(plan, mirrors_[plan.input].picture)) plan.input = kNone;
     for (const Bytes& written : all_[plan.first].writes) Forget(written);
@@ -458,7 +464,7 @@ class ChainMaker {
     if (any) return true;
     std::erase_if(plans_, [&](const LinkPlan& plan) {
       if (plan.input == kNone && !plan.reads_planes) return true;  // a part of something
-      if (plan.kind == LinkPlan::Kind::kReduction) return false;
+      if (plan.kind == LinkPlan::Kind::kReader) return false;
       if (plan.kind == LinkPlan::Kind::kProduct) return !plan.is_read;
       Views views = ViewsOf(plan, nullptr, nullptr, nullptr);
       if (plan.input == kNone && !plan.conv.unfolds) views.input = Behind(views.input, views.input.sizes[1], nullptr);
@@ -513,7 +519,7 @@ class ChainMaker {
     }
     for (size_t i = 0; i < plans_.size(); ++i) {
       const LinkPlan& plan = plans_[i];
-      if (plan.kind != LinkPlan::Kind::kReduction) chain.left_out += plan.stored.empty() ? 1 : 0;
+      if (plan.kind != LinkPlan::Kind::kReader) chain.left_out += plan.stored.empty() ? 1 : 0;
       if (plan.kind == LinkPlan::Kind::kConvolution) {
         chain.left_out += static_cast<uint32_t>(plan.count - plan.conv.launches);
       }
@@ -582,8 +588,10 @@ class ChainMaker {
     auto link = std::make_unique<PictureLink>(*plan.begins);
     float* const pixels = pixels_of(plan.input);
     const TensorRef& ref = plan.begins->refs[plan.operand];
-    if (plan.kind == LinkPlan::Kind::kReduction) {
-      link->AddReduction(*plan.begins, Behind(ref, ref.sizes[1], pixels));
+    if (plan.kind == LinkPlan::Kind::kReader) {
+      const TensorRef planes = plan.has_channels_last ? ChannelsSecond(ref) : ref;
+      const TensorRef behind = Behind(planes, planes.sizes[1], pixels);
+      link->AddReader(*plan.begins, plan.has_channels_last ? ChannelsLast(behind) : behind);
       return link;
     }
     float* const result = pixels_of(plan.out);

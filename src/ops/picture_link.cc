@@ -8,7 +8,7 @@
 #include "kernels/picture_layout.h"
 #include "kernels/simd/channels_last.h"
 #include "kernels/simd/matmul_tile.h"
-#include "ops/families/plane_reduction.h"
+#include "ops/families/picture_reader.h"
 #include "ops/rules.h"
 
 namespace reprise::ops::pictures {
@@ -119,11 +119,11 @@ void PictureLink::Own(std::shared_ptr<ChainMemory> memory, void* scratch) {
   scratch_ = scratch;
 }
 
-void PictureLink::AddReduction(const Launch& launch, const TensorRef& source) {
+void PictureLink::AddReader(const Launch& launch, const TensorRef& source) {
   launches_.emplace_back(new Launch(launch));
   launches_.back()->refs[1] = source;
   launches_.back()->scratch_offset = 0;  // in the memory of the chain
-  SplitReduction(*launches_.back());
+  if (ReducesAnyStrides(launch)) SplitReduction(*launches_.back());
   launches_.back()->Seal();
 }
 

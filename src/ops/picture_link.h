@@ -36,14 +36,15 @@ struct ChainMemory {
 struct LinkPlan {
   enum class Kind : uint8_t {
     kConvolution,
-    kReduction,  ///< reads a mirror in place of the picture, and gives what the task gives
-    kProduct,    ///< of a picture and a number for each channel: a mirror of one and the other
+    kReader,   ///< a task that reads a mirror in place of the picture, and gives what it gives
+    kProduct,  ///< of a picture and a number for each channel: a mirror of one and the other
   };
   Kind kind = Kind::kConvolution;
   PlaneConvolution conv;           // of kConvolution
   size_t first = 0, count = 0;     // tasks
   const Launch* begins = nullptr;  // the launches of the tasks
   size_t operand = 0;              // of others than convolutions: the picture among its refs
+  bool has_channels_last = false;  // dims [N, .., C] of that operand
   const Launch* norm = nullptr;    // a batch norm
   size_t norm_task = kNone;
   size_t sum = kNone;             // the task of a sum
@@ -110,8 +111,8 @@ class PictureLink : public ir::Link {
   /// `scratch`: of all links.
   void Own(std::shared_ptr<ChainMemory> memory, void* scratch);
 
-  /// What a launch that reduces does, with another source.
-  void AddReduction(const Launch& launch, const kernels::TensorRef& source);
+  /// What a launch does (families/picture_reader.h) that reads refs[1] elsewhere.
+  void AddReader(const Launch& launch, const kernels::TensorRef& source);
   /// to = from times a number for each channel of each picture, which lie one after the other.
   void AddProduct(const Picture& picture, float* to, const float* from, const float* numbers);
 

@@ -17,6 +17,7 @@
 #include "aclnnop/aclnn_batch_norm.h"
 #include "aclnnop/aclnn_convolution.h"
 #include "aclnnop/aclnn_hardtanh.h"
+#include "aclnnop/aclnn_layer_norm.h"
 #include "aclnnop/aclnn_leaky_relu.h"
 #include "aclnnop/aclnn_mean.h"
 #include "aclnnop/aclnn_mul.h"
@@ -56,6 +57,7 @@ struct Sizes {
   }
   // A number for each channel of each picture.
   Shape Gate() const { return depth == 0 ? Shape{2, kChannels, 1, 1} : Shape{2, kChannels, 1, 1, 1}; }
+  Shape Rows() const { return depth == 0 ? Shape{2, side, side, kChannels} : Shape{2, depth, side, side, kChannels}; }
   Shape Picture() const {
     return depth == 0 ? Shape{2, kChannels, side, side} : Shape{2, kChannels, depth, side, side};
   }
@@ -72,6 +74,7 @@ enum Kind {
   kOwnChannels,
   kTransposed,
   kMean,
+  kRows,  // a layer norm of the channels of each pixel
   kGate,
   kNorm,
   kRelu,
@@ -114,21 +117,24 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
       weights[kTransposed].push_back(make(GetParam().Filter(kChannels, 3), 0.1F, 0));
       for (const float least : {0.0F, 0.0F, 0.0F, 0.5F}) vectors.push_back(make({kChannels}, 1, least));
       gates.push_back(make(GetParam().Gate(), 1, 0));
+      rows.push_back(make(GetParam().Rows(), 1, 0));
     }
     for (int i = 0; i < 2; ++i) saved.push_back(make({kChannels}, 1, 0));
     for (const auto& picture : pictures) before.push_back(BytesOf(*picture));
     for (const auto& gate : gates) before.push_back(BytesOf(*gate));
+    for (const auto& each : rows) before.push_back(BytesOf(*each));
     const int64_t ones[3] = {1, 1, 1};
     const int64_t zeros[3] = {0, 0, 0};
     const uint64_t dims = GetParam().depth == 0 ? 2 : 3;
     const int64_t spatial[3] = {2, 3, 4};
     plane_dims = aclCreateIntArray(spatial, dims);
+    channels = aclCreateIntArray(&kChannels, 1);
     one = aclCreateIntArray(ones, dims);
     zero = aclCreateIntArray(zeros, dims);
     before_all = TotalsOfKept();
   }
   void TearDown() override {
-    for (aclIntArray* const array : {one, zero, plane_dims}) EXPECT_EQ(aclDestroyIntArray(array), 0);
+    for (aclIntArray* const array : {one, zero, plane_dims, channels}) EXPECT_EQ(aclDestroyIntArray(array), 0);
     AclnnTest::TearDown();
   }
 
@@ -142,16 +148,31 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
     for (size_t i = 0; i < kWeights; ++i) {
       const std::vector<char>& bytes = before[kPictures + i];
       std::memcpy(gates[i]->storage(), bytes.data(), bytes.size());
+      const std::vector<char>& of_rows = before[kPictures + kWeights + i];
+      std::memcpy(rows[i]->storage(), of_rows.data(), of_rows.size());
     }
   }
   std::vector<std::vector<char>> All() const {
     std::vector<std::vector<char>> all;
     for (const auto& picture : pictures) all.push_back(BytesOf(*picture));
     for (const auto& gate : gates) all.push_back(BytesOf(*gate));
+    for (const auto& each : rows) all.push_back(BytesOf(*each));
     return all;
   }
 
   virtual aclTensor* TensorOf(size_t picture) const { return pictures[picture]->get(); }
+  virtual void* StorageOf(size_t picture) const { return pictures[picture]->storage(); }
+  // The picture as [2, .., kChannels], where it lies.
+  aclTensor* PixelsOf(size_t picture) const {
+    const Shape shape = GetParam().Rows();
+    const Shape planes = GetParam().Picture();
+    Shape strides(shape.size(), kChannels * GetParam().plane());
+    strides.back() = GetParam().plane();
+    int64_t step = 1;
+    for (size_t d = shape.size() - 2; d > 0; step *= shape[d--]) strides[d] = step;
+    return aclCreateTensor(shape.data(), shape.size(), ACL_FLOAT, strides.data(), 0, ACL_FORMAT_ND, planes.data(),
+                           planes.size(), StorageOf(picture));
+  }
 
   template <class Issue>
   void Each(const Call& call, const Issue& issue) {
@@ -182,6 +203,17 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
             },
             aclnnMean);
         return;
+      case kRows: {
+        aclTensor* const pixels = PixelsOf(call.a);
+        issue(
+            [&](uint64_t* ws, aclOpExecutor** ex) {
+              return aclnnLayerNormGetWorkspaceSize(pixels, channels, vector(0), vector(1), 1e-5,
+                                                    rows[call.weight]->get(), nullptr, nullptr, ws, ex);
+            },
+            aclnnLayerNorm);
+        EXPECT_EQ(aclDestroyTensor(pixels), 0);
+        return;
+      }
       case kGate:
         issue(
             [&](uint64_t* ws, aclOpExecutor** ex) {
@@ -261,12 +293,13 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
   }
 
   const TestScalar alpha{ACL_FLOAT, {1}}, low{ACL_FLOAT, {-0.25L}}, high{ACL_FLOAT, {1.5L}}, slope{ACL_FLOAT, {0.125L}};
-  std::vector<std::unique_ptr<TestTensor>> pictures, vectors, gates, saved;
+  std::vector<std::unique_ptr<TestTensor>> pictures, vectors, gates, rows, saved;
   std::vector<std::unique_ptr<TestTensor>> weights[4];
   std::vector<std::vector<char>> before;
   aclIntArray* one = nullptr;
   aclIntArray* zero = nullptr;
   aclIntArray* plane_dims = nullptr;
+  aclIntArray* channels = nullptr;
   KeptTotals before_all;
 };
 
@@ -323,6 +356,16 @@ TEST_P(ChainTest, MeansAndGatesAreLinks) {
   ExpectChains(6, 8);
   for (auto& values : before) std::rotate(values.begin(), values.begin() + 28, values.end());
   Check(model, Eager(kSqueeze), 2);
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+// A norm of the channels of each pixel reads them where a convolution of channels by themselves leaves them.
+const Program kNormalised = {{kOwnChannels, 0, 0, 1, 1}, {kRows, 1, 1, 1, 2}, {kOneTap, 2, 2, 1, 0}};
+
+TEST_P(ChainTest, NormsOfPixelsAreLinks) {
+  const aclmdlRI model = Capture(kNormalised);
+  Check(model, Eager(kNormalised), kEnoughReplays + 3);
+  ExpectChains(2, 2);
   EXPECT_EQ(aclmdlRIDestroy(model), 0);
 }
 
@@ -675,6 +718,9 @@ class PoolTest : public ChainTest {
     others.clear();
   }
 
+  void* StorageOf(size_t picture) const override {
+    return picture < kPictures ? ChainTest::StorageOf(picture) : places[picture - kPictures].block;
+  }
   aclTensor* TensorOf(size_t picture) const override {
     return picture < kPictures ? ChainTest::TensorOf(picture) : places[picture - kPictures].tensor;
   }
@@ -959,7 +1005,7 @@ TEST_P(PoolTest, RandomProgramsLeaveWhatAnybodyMayLookAt) {
       const auto kind = static_cast<Kind>(random() % kKinds);
       const size_t a = random() % 4 != 0 ? held.back() : held[random() % held.size()];
       const size_t b = held[random() % held.size()];
-      if (kind == kMean) {  // which writes no picture
+      if (kind == kMean || kind == kRows) {  // which write no picture
         Call(kind, a, a, a, random() % kWeights);
         continue;
       }

@@ -5,6 +5,7 @@
 #include "kernels/normalize.h"
 #include "kernels/staged.h"
 #include "ops/computations.h"
+#include "ops/families/picture_reader.h"
 #include "ops/lowerings.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
@@ -374,6 +375,14 @@ Status LowerNormGrad(OpCall& call) {
 }  // namespace
 
 Status LowerSoftmax(OpCall& call) { return LowerRows(call, RowOp::kSoftmax); }
+
+bool NormalisesAnyStrides(const Launch& launch) {
+  if (launch.kernel != RunNorm || Given(launch, kX1OrPartials)) return false;
+  for (const OperandUse& use : launch.uses) {
+    if (use.slot < 0 && use.slot != OperandUse::kAbsent) return false;
+  }
+  return launch.HasOperand(kX) && !launch.uses[kX].is_write;
+}
 
 // The rows of api/computations.csv.
 #define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION

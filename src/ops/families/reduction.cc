@@ -5,7 +5,7 @@
 #include "kernels/histogram.h"
 #include "kernels/scan.h"
 #include "ops/computations.h"
-#include "ops/families/plane_reduction.h"
+#include "ops/families/picture_reader.h"
 #include "ops/lowerings.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
