@@ -224,7 +224,7 @@ class ChainMaker {
       if (norm.self->sizes[0] != plan.result.batch || norm.self->sizes[1] != plan.result.channels) return false;
       with.norm = &launch;
       with.norm_task = at;
-    } else if (!TakeFunction(launch, at, with)) {
+    } else if (!TakeFunction(launch, at, with) || (with.sum == at && IsWrittenSince(plan.first, at, with.addend_ref))) {
       return false;
     }
     const TensorRef& out = launch.refs[0];
@@ -241,6 +241,17 @@ class ChainMaker {
     ++with.count;
     plan = with;
     return true;
+  }
+
+  // Whether tasks [first, end) write what the view reads: then a mirror of it from before them is none any more.
+  bool IsWrittenSince(size_t first, size_t end, const TensorRef& ref) const {
+    const Bytes bytes = BytesOf(ref);
+    for (size_t at = first; at < end; ++at) {
+      for (const Bytes& written : all_[at].writes) {
+        if (written.Overlaps(bytes)) return true;
+      }
+    }
+    return false;
   }
 
   // A sum or an activation.

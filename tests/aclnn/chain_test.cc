@@ -369,6 +369,17 @@ TEST_P(ChainTest, NormsOfPixelsAreLinks) {
   EXPECT_EQ(aclmdlRIDestroy(model), 0);
 }
 
+// What is added is what the convolution itself gave, where an older result of a link has lain before.
+const Program kOwnSum = {{kThreeTaps, 4, 4, 2, 2}, {kThreeTaps, 2, 2, 1, 0}, {kAdd, 1, 1, 4, 0},
+                         {kOneTap, 4, 4, 2, 2},    {kNorm, 2, 2, 3, 0},      {kAdd, 3, 2, 1, 0},
+                         {kThreeTaps, 1, 1, 3, 2}, {kThreeTaps, 3, 3, 4, 0}};
+
+TEST_P(ChainTest, ASumWithTheConvolutionItselfIsOfNow) {
+  const aclmdlRI model = Capture(kOwnSum);
+  Check(model, Eager(kOwnSum), kEnoughReplays + 3);
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
 // A product with a number for each picture, or for each column, is none of channels.
 TEST_P(ChainTest, OtherProductsAreNoLinks) {
   const std::vector<int64_t> ones(GetParam().Picture().size() - 1, 1);
