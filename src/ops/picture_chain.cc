@@ -163,13 +163,14 @@ class ChainMaker {
       plans_.push_back(plan);
     }
     for (LinkPlan& plan : plans_) {
-      while (plan.kind == LinkPlan::Kind::kConvolution && TakeFollower(plan)) {
+      const bool has_followers = plan.kind == LinkPlan::Kind::kConvolution || plan.kind == LinkPlan::Kind::kFinish;
+      while (has_followers && TakeFollower(plan)) {
       }
     }
     // A task that follows in a link is no reader of its own.
     size_t behind = 0;
     std::erase_if(plans_, [&](const LinkPlan& plan) {
-      if (plan.kind != LinkPlan::Kind::kConvolution) return plan.first < behind;
+      if (plan.kind != LinkPlan::Kind::kConvolution && plan.first < behind) return true;
       behind = plan.first + plan.count;
       return false;
     });
@@ -186,6 +187,28 @@ class ChainMaker {
     if (ReducesAnyStrides(launch) || NormalisesAnyStrides(launch)) {
       plan.kind = LinkPlan::Kind::kReader;
       plan.operand = 1;
+      plans_.push_back(plan);
+      return;
+    }
+    kernels::BatchNormArgs norm;
+    if (FindElementNorm(launch, norm)) {
+      plan.kind = LinkPlan::Kind::kFinish;
+      plan.norm = &launch;
+      plan.norm_task = at;
+      plan.operand = static_cast<size_t>(norm.self - launch.refs.begin());
+      const TensorRef& out = launch.refs[0];
+      const int64_t rows = norm.self->sizes[0] * norm.self->sizes[1];
+      if (launch.uses[0].slot < 0 || out.dtype != DType::kFloat || !kernels::IsContiguous(out) || rows == 0) return;
+      plan.result = {BytesOf(out), norm.self->sizes[0], norm.self->sizes[1], kernels::ElementCount(out) / rows};
+      plans_.push_back(plan);
+      return;
+    }
+    if (JoinsChannels(launch)) {
+      const TensorRef& out = launch.refs[0];
+      const int64_t rows = out.sizes[0] * out.sizes[1];
+      if (rows == 0) return;
+      plan.kind = LinkPlan::Kind::kJoin;
+      plan.result = {BytesOf(out), out.sizes[0], out.sizes[1], kernels::ElementCount(out) / rows};
       plans_.push_back(plan);
       return;
     }
@@ -231,6 +254,7 @@ class ChainMaker {
     if (launch.uses[0].slot < 0 || out.dtype != DType::kFloat || !kernels::IsContiguous(out)) return false;
     if (kernels::ElementCount(out) != plan.result.count()) return false;
     if (IsNeeded(plan.result.bytes, at, at)) {
+      if (plan.kind == LinkPlan::Kind::kFinish) return false;
       // Whole planes are stored, of some pixels before what follows is stored of others.
       if (plan.split != 0 || BytesOf(out).Overlaps(plan.result.bytes)) return false;
       with.split = plan.count;
@@ -404,26 +428,64 @@ class ChainMaker {
     }
   }
 
+  // Others than convolutions, which mirrors they read, if any.
   void ConnectReader(LinkPlan& plan, size_t i) {
-    const TensorRef& ref = plan.begins->refs[plan.operand];
-    const bool is_product = plan.kind == LinkPlan::Kind::kProduct;
-    plan.input = is_product ? FindMirrorOfRow(ref) : kNone;
-    if (!is_product && ref.rank >= 3) {
-      // A norm of rows of a plane would find their elements apart.
-      if (ReducesAnyStrides(*plan.begins)) plan.input = FindMirror(ref);
-      plan.has_channels_last = plan.input == kNone;
-      if (plan.has_channels_last) plan.input = FindMirror(ChannelsSecond(ref));
+    plan.input = plan.addend = plan.out = kNone;
+    plan.joined.clear();
+    FindInputs(plan);
+    for (size_t at = plan.first; at < plan.first + plan.count; ++at) {
+      for (const Bytes& written : all_[at].writes) Forget(written);
+      if (plan.input != kNone) all_[at].link = i;
     }
-    plan.out = kNone;
-    if (plan.input != kNone && is_product && !IsByChannel(plan, mirrors_[plan.input].picture)) plan.input = kNone;
-    for (const Bytes& written : all_[plan.first].writes) Forget(written);
     if (plan.input == kNone) return;
-    mirrors_[plan.input].last = i;
-    all_[plan.first].link = i;
-    if (!is_product) return;
-    plan.result = mirrors_[plan.input].picture;
-    plan.result.bytes = BytesOf(plan.begins->refs[0]);
-    plan.out = AddMirror(plan.result, i);
+    for (const size_t mirror : plan.joined) Extend(mirror, i);
+    Extend(plan.input, i);
+    Extend(plan.addend, i);
+    if (plan.kind != LinkPlan::Kind::kReader) plan.out = AddMirror(plan.result, i);
+  }
+  void Extend(size_t mirror, size_t plan) {
+    if (mirror != kNone) mirrors_[mirror].last = plan;
+  }
+
+  void FindInputs(LinkPlan& plan) {
+    const Launch& launch = *plan.begins;
+    const TensorRef& ref = launch.refs[plan.operand];
+    switch (plan.kind) {
+      case LinkPlan::Kind::kReader:
+        if (ref.rank < 3) return;
+        // A norm of rows of a plane would find their elements apart.
+        if (ReducesAnyStrides(launch)) plan.input = FindMirror(ref);
+        plan.has_channels_last = plan.input == kNone;
+        if (plan.has_channels_last) plan.input = FindMirror(ChannelsSecond(ref));
+        return;
+      case LinkPlan::Kind::kProduct:
+        plan.input = FindMirrorOfRow(ref);
+        if (plan.input == kNone) return;
+        if (!IsByChannel(plan, mirrors_[plan.input].picture)) plan.input = kNone;
+        if (plan.input == kNone) return;
+        plan.result = mirrors_[plan.input].picture;
+        plan.result.bytes = BytesOf(launch.refs[0]);
+        return;
+      case LinkPlan::Kind::kFinish: {
+        plan.input = FindMirrorOfRow(ref);
+        if (plan.input == kNone) return;
+        const Picture& picture = mirrors_[plan.input].picture;
+        if (picture.batch != plan.result.batch || picture.channels != plan.result.channels) plan.input = kNone;
+        if (plan.sum == kNone) return;
+        plan.addend = FindMirrorOfRow(plan.addend_ref);
+        if (plan.addend == kNone) EndAt(plan, plan.sum - plan.first);
+        return;
+      }
+      case LinkPlan::Kind::kJoin:
+        for (size_t k = 1; k < launch.refs.size(); ++k) {
+          const size_t mirror = FindMirror(launch.refs[k]);
+          const bool is_whole = mirror != kNone && mirrors_[mirror].picture.IsRow(launch.refs[k]);
+          plan.joined.push_back(is_whole ? mirror : kNone);
+          if (is_whole) plan.input = mirror;
+        }
+        return;
+      default: return;
+    }
   }
 
   bool IsRead(size_t mirror) const { return mirrors_[mirror].last != mirrors_[mirror].first; }
@@ -435,12 +497,21 @@ class ChainMaker {
       const LinkPlan& reader = plans_[all_[task].link];
       const bool is_addend = task == reader.sum && read == BytesOf(reader.addend_ref);
       // The first launch of a convolution reads its input, and nothing else that could be a result.
-      const bool is_convolution = reader.kind == LinkPlan::Kind::kConvolution;
-      const TensorRef& input = is_convolution ? reader.conv.input : reader.begins->refs[reader.operand];
-      const bool is_input = task == reader.first && read == BytesOf(input);
       const bool goes_on = reader.split_out == mirror && task == reader.first + reader.split && read == bytes;
-      return (is_input && reader.input == mirror) || (is_addend && reader.addend == mirror) || goes_on;
+      const bool is_input = task == reader.first && ReadsAsInput(reader, read, mirror);
+      return is_input || (is_addend && reader.addend == mirror) || goes_on;
     });
+  }
+
+  // Whether what the first task of a link reads there comes from the mirror.
+  static bool ReadsAsInput(const LinkPlan& reader, const Bytes& read, size_t mirror) {
+    if (reader.kind == LinkPlan::Kind::kConvolution)
+      return reader.input == mirror && read == BytesOf(reader.conv.input);
+    const Refs& refs = reader.begins->refs;
+    for (size_t k = 0; k < reader.joined.size(); ++k) {
+      if (reader.joined[k] == mirror && read == BytesOf(refs[1 + k])) return true;
+    }
+    return reader.joined.empty() && reader.input == mirror && read == BytesOf(refs[reader.operand]);
   }
 
   // A convolution that copies its input anyway may read it wherever it lies.
@@ -476,7 +547,7 @@ class ChainMaker {
     std::erase_if(plans_, [&](const LinkPlan& plan) {
       if (plan.input == kNone && !plan.reads_planes) return true;  // a part of something
       if (plan.kind == LinkPlan::Kind::kReader) return false;
-      if (plan.kind == LinkPlan::Kind::kProduct) return !plan.is_read;
+      if (plan.kind != LinkPlan::Kind::kConvolution) return !plan.is_read;
       Views views = ViewsOf(plan, nullptr, nullptr, nullptr);
       if (plan.input == kNone && !plan.conv.unfolds) views.input = Behind(views.input, views.input.sizes[1], nullptr);
       if (!ChannelsLastConv::Fits(views.shape, views.input, views.out)) return true;
@@ -577,41 +648,63 @@ class ChainMaker {
     after.plane = plan.result.plane;
     if (plan.split != 0) {
       AddStores(plan.split_result, convolved, plan.stored_split, after.before);
-      after.finishes = true;
+      const bool adds = plan.sum != kNone && !plan.IsInHead(plan.sum);
+      SetRest(plan, convolved, result, adds ? static_cast<const float*>(addend.data) : nullptr, after);
       after.scales = plan.norm_task != kNone && !plan.IsInHead(plan.norm_task);
-      after.rest.in = convolved;
-      after.rest.out = result;
-      after.rest.stride = plan.result.channels;
-      after.rest.epilogue = EpilogueOf(plan.epilogue);
-      after.activate = kernels::ActivationPass(plan.epilogue);
-      if (plan.sum != kNone && !plan.IsInHead(plan.sum)) {
-        after.rest.epilogue.addend = static_cast<const float*>(addend.data);
-        after.rest.epilogue.addend_stride = plan.result.channels;
-      }
     }
     AddStores(plan.result, result, plan.stored, after.behind);
-    link->SetAftermath(std::move(after), convolved, plan.result.batch * plan.result.plane);
+    link->SetAftermath(std::move(after), plan.result, convolved);
     return link;
   }
 
+  // A link that is no convolution.
   template <class PixelsOf>
   std::unique_ptr<PictureLink> MakeReader(const LinkPlan& plan, const PixelsOf& pixels_of) const {
     auto link = std::make_unique<PictureLink>(*plan.begins);
+    const Refs& refs = plan.begins->refs;
     float* const pixels = pixels_of(plan.input);
-    const TensorRef& ref = plan.begins->refs[plan.operand];
     if (plan.kind == LinkPlan::Kind::kReader) {
+      const TensorRef& ref = refs[plan.operand];
       const TensorRef planes = plan.has_channels_last ? ChannelsSecond(ref) : ref;
       const TensorRef behind = Behind(planes, planes.sizes[1], pixels);
       link->AddReader(*plan.begins, plan.has_channels_last ? ChannelsLast(behind) : behind);
       return link;
     }
     float* const result = pixels_of(plan.out);
-    const auto* const numbers = static_cast<const float*>(plan.begins->refs[3 - plan.operand].data);
-    link->AddProduct(plan.result, result, pixels, numbers);
-    std::vector<Aftermath::Store> stores;
-    AddStores(plan.result, result, plan.stored, stores);
-    link->AddStores(std::move(stores), plan.result, result);
+    auto finishing = std::make_shared<Finishing>();
+    finishing->after.channels = plan.result.channels;
+    finishing->after.plane = plan.result.plane;
+    if (plan.kind == LinkPlan::Kind::kProduct) {
+      link->AddProduct(plan.result, result, pixels, static_cast<const float*>(refs[3 - plan.operand].data));
+    } else if (plan.kind == LinkPlan::Kind::kJoin) {
+      std::vector<JoinedPicture> parts;
+      for (size_t k = 0; k < plan.joined.size(); ++k) {
+        const TensorRef& ref = refs[1 + k];
+        const bool is_mirror = plan.joined[k] != kNone;
+        const float* const data = is_mirror ? pixels_of(plan.joined[k]) : static_cast<const float*>(ref.data);
+        parts.push_back({data, ref.sizes[1], is_mirror});
+      }
+      link->AddJoin(plan.result, result, std::move(parts));
+    } else {
+      finishing->norm = std::make_shared<NormScaling>(*plan.norm, plan.result.channels);
+      SetRest(plan, pixels, result, plan.addend == kNone ? nullptr : pixels_of(plan.addend), finishing->after);
+      finishing->after.scales = true;
+    }
+    AddStores(plan.result, result, plan.stored, finishing->after.behind);
+    link->AddFinishing(std::move(finishing), plan.result, result);
     return link;
+  }
+
+  // What is computed of pixels that are there.
+  static void SetRest(const LinkPlan& plan, const float* from, float* to, const float* addend, Aftermath& after) {
+    after.finishes = true;
+    after.rest.in = from;
+    after.rest.out = to;
+    after.rest.stride = plan.result.channels;
+    after.rest.epilogue = EpilogueOf(plan.epilogue);
+    after.activate = kernels::ActivationPass(plan.epilogue);
+    after.rest.epilogue.addend = addend;
+    after.rest.epilogue.addend_stride = plan.result.channels;
   }
 
   static kernels::simd::PixelEpilogue EpilogueOf(const kernels::ConvEpilogue& epilogue) {

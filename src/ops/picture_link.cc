@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "device/scheduler.h"
 #include "kernels/picture_layout.h"
@@ -77,6 +78,41 @@ void Aftermath::Write(const Store& store, kernels::Range pixels, kernels::Range 
   }
 }
 
+NormScaling::NormScaling(const Launch& norm, int64_t channels)
+    : channels_(static_cast<size_t>(channels)), rows_(3 * channels_), seen_(kParameters * channels_) {
+  norm.Retain();
+  norm_.reset(&norm);
+}
+
+void NormScaling::Update() {
+  kernels::BatchNormArgs args;
+  FindElementNorm(*norm_, args);
+  float* const rows = rows_.data();
+  if (!HaveChanged(args)) return;
+  kernels::BatchNormScaling(args, static_cast<int64_t>(channels_), rows, rows + channels_, rows + 2 * channels_);
+}
+
+simd::ChannelScaling NormScaling::Get() const {
+  return {rows_.data(), rows_.data() + channels_, rows_.data() + 2 * channels_};
+}
+
+// True also where that cannot be told at a glance. Knows the numbers from now on.
+bool NormScaling::HaveChanged(const kernels::BatchNormArgs& args) {
+  const size_t bytes = channels_ * sizeof(float);
+  bool changed = !std::exchange(has_seen_, true);
+  float* seen = seen_.data();
+  for (const TensorRef* ref : {args.weight, args.bias, args.running_mean, args.running_var}) {
+    if (ref == nullptr) continue;
+    if (ref->dtype != DType::kFloat || (ref->strides[0] != 1 && channels_ > 1)) return true;
+    if (std::memcmp(seen, ref->data, bytes) != 0) {
+      std::memcpy(seen, ref->data, bytes);
+      changed = true;
+    }
+    seen += channels_;
+  }
+  return changed;
+}
+
 // ---- Links of launches ----
 
 namespace {
@@ -96,10 +132,40 @@ void RunProduct(const Launch& launch, kernels::Range range, const Launch::Kernel
 }
 
 // refs: the pixels.
-void RunStores(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
-  const auto& after = launch.State<Aftermath>();
+void RunFinishing(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  const auto& finishing = launch.State<Finishing>();
   const int64_t pixels = launch.refs[0].sizes[0];
-  after.Run({range.begin * kTurned, std::min(pixels, range.end * kTurned)}, {0, after.channels}, {});
+  finishing.after.Run({range.begin * kTurned, std::min(pixels, range.end * kTurned)}, {0, finishing.after.channels},
+                      finishing.Scaling());
+}
+
+using Joined = std::vector<JoinedPicture>;
+
+// refs: the pixels.
+void RunJoin(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  const int64_t pixels = launch.refs[0].sizes[0];
+  const int64_t channels = launch.refs[0].sizes[1];
+  const int64_t plane = launch.ints[0];
+  const kernels::Range all = {range.begin * kTurned, std::min(pixels, range.end * kTurned)};
+  auto* to = static_cast<float*>(launch.refs[0].data);
+  for (const JoinedPicture& part : launch.State<Joined>()) {
+    if (part.is_mirror) {
+      for (int64_t p = all.begin; p < all.end; ++p) {
+        std::copy_n(part.data + p * part.channels, part.channels, to + p * channels);
+      }
+    }
+    for (int64_t p = all.begin; !part.is_mirror && p < all.end;) {
+      const int64_t picture = p / plane;
+      const int64_t end = std::min(all.end, (picture + 1) * plane);
+      const float* const from = part.data + picture * part.channels * plane + p % plane;
+      for (int64_t c = 0; c < part.channels; c += kTurned) {
+        simd::Transpose(from + c * plane, plane, std::min(kTurned, part.channels - c), end - p, to + p * channels + c,
+                        channels);
+      }
+      p = end;
+    }
+    to += part.channels;
+  }
 }
 
 }  // namespace
@@ -139,21 +205,29 @@ void PictureLink::AddProduct(const Picture& picture, float* to, const float* fro
   launch.Seal();
 }
 
-void PictureLink::AddStores(std::vector<Aftermath::Store> stores, const Picture& picture, float* pixels) {
-  if (stores.empty()) return;
-  auto after = std::make_shared<Aftermath>();
-  after->channels = picture.channels;
-  after->plane = picture.plane;
-  after->behind = std::move(stores);
+void PictureLink::AddJoin(const Picture& picture, float* to, Joined parts) {
   const int64_t count = picture.batch * picture.plane;
-  Launch& launch = Add(RunStores, {kernels::MakeContiguous(pixels, DType::kFloat, {count, picture.channels})});
-  launch.state = std::move(after);
+  Launch& launch = Add(RunJoin, {kernels::MakeContiguous(to, DType::kFloat, {count, picture.channels})});
+  launch.state = std::make_shared<const Joined>(std::move(parts));
+  launch.ints.push_back(picture.plane);
+  launch.units = (count + kTurned - 1) / kTurned;
+  launch.grain = GrainOf(kTurned * picture.channels);
+  launch.Seal();
+}
+
+void PictureLink::AddFinishing(std::shared_ptr<const Finishing> finishing, const Picture& picture, float* pixels) {
+  if (finishing->after.IsNothing()) return;
+  SetNorm(finishing->norm);
+  const int64_t count = picture.batch * picture.plane;
+  Launch& launch = Add(RunFinishing, {kernels::MakeContiguous(pixels, DType::kFloat, {count, picture.channels})});
+  launch.state = std::move(finishing);
   launch.units = (count + kTurned - 1) / kTurned;
   launch.grain = GrainOf(kTurned * picture.channels * kTurningCost);
   launch.Seal();
 }
 
 void PictureLink::Run(device::RunContext& context) {
+  if (norm_ != nullptr) norm_->Update();
   for (const LaunchPtr& launch : launches_) launch->Run(context, scratch_);
 }
 
@@ -179,16 +253,10 @@ LaunchPtr PictureLink::Make(Launch::Kernel kernel, std::initializer_list<TensorR
 struct ConvolutionLink::State {
   ChannelsLastConv conv;
   kernels::ConvShape unfolded;
-  std::vector<float> scaling;  // three rows; none: there is no norm
-  bool scales = false;         // the convolution does
-  Aftermath after;
-  simd::ChannelScaling Scaling() const {
-    const size_t channels = scaling.size() / 3;
-    if (channels == 0) return {};
-    return {scaling.data(), scaling.data() + channels, scaling.data() + 2 * channels};
-  }
+  bool scales = false;  // the convolution does, by the norm
+  Finishing rest;
   // While the pixels of a unit are in the caches.
-  bool FollowsUnits() const { return !after.IsNothing() && conv.has_tiles(); }
+  bool FollowsUnits() const { return !rest.after.IsNothing() && conv.has_tiles(); }
 };
 
 namespace {
@@ -201,22 +269,14 @@ void RunLink(const Launch& launch, kernels::Range range, const Launch::KernelMem
   const auto convolve = [&](kernels::Range units) {
     state.conv.Convolve(launch.refs[1], source, static_cast<const float*>(launch.refs[2].data), launch.RefOrNull(3),
                         launch.RefOrNull(4), launch.refs[0], units, memory.scratch,
-                        state.scales ? state.Scaling() : simd::ChannelScaling());
+                        state.scales ? state.rest.Scaling() : simd::ChannelScaling());
   };
   if (!state.FollowsUnits()) return convolve(range);
   for (int64_t unit = range.begin; unit < range.end; ++unit) {
     convolve({unit, unit + 1});
     const ChannelsLastConv::Tile tile = state.conv.TileOf(unit);
-    state.after.Run(tile.pixels, tile.channels, state.Scaling());
+    state.rest.after.Run(tile.pixels, tile.channels, state.rest.Scaling());
   }
-}
-
-// refs: the pixels.
-void RunAftermath(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
-  const auto& state = launch.State<ConvolutionLink::State>();
-  const int64_t pixels = launch.refs[0].sizes[0];
-  state.after.Run({range.begin * kTurned, std::min(pixels, range.end * kTurned)}, {0, state.after.channels},
-                  state.Scaling());
 }
 
 // refs: prepared, input.
@@ -232,51 +292,18 @@ void RunUnfold(const Launch& launch, kernels::Range range, const Launch::KernelM
 
 }  // namespace
 
-// What a norm of inference computes its scales from, as it was the last time.
-class ConvolutionLink::NormNumbers {
- public:
-  explicit NormNumbers(int64_t channels = 0)
-      : channels_(channels), seen_(static_cast<size_t>(kParameters * channels)) {}
-
-  // True also where that cannot be told at a glance. Knows the numbers from now on.
-  bool HaveChanged(const kernels::BatchNormArgs& args) {
-    const auto bytes = static_cast<size_t>(channels_) * sizeof(float);
-    bool changed = !std::exchange(has_seen_, true);
-    float* seen = seen_.data();
-    for (const TensorRef* ref : {args.weight, args.bias, args.running_mean, args.running_var}) {
-      if (ref == nullptr) continue;
-      if (ref->dtype != DType::kFloat || (ref->strides[0] != 1 && channels_ > 1)) return true;
-      if (std::memcmp(seen, ref->data, bytes) != 0) {
-        std::memcpy(seen, ref->data, bytes);
-        changed = true;
-      }
-      seen += channels_;
-    }
-    return changed;
-  }
-
- private:
-  static constexpr int64_t kParameters = 4;
-  int64_t channels_;
-  bool has_seen_ = false;
-  std::vector<float> seen_;
-};
-
 ConvolutionLink::ConvolutionLink(const LinkPlan& plan, const Views& views)
     : PictureLink(*plan.begins),
       state_(std::make_shared<State>(State{ChannelsLastConv(views.shape, views.input, views.out,
                                                             plan.split == 0 ? plan.epilogue : kernels::ConvEpilogue()),
                                            plan.conv.shape,
-                                           {},
                                            plan.IsInHead(plan.norm_task),
                                            {}})),
       weight_(views.weight),
       unfolded_elements_(plan.conv.unfolds ? kernels::ElementCount(views.input) : 0) {
   if (plan.norm == nullptr) return;
-  plan.norm->Retain();
-  norm_.reset(plan.norm);
-  state_->scaling.resize(static_cast<size_t>(3 * plan.result.channels));
-  norm_numbers_ = std::make_shared<NormNumbers>(plan.result.channels);
+  state_->rest.norm = std::make_shared<NormScaling>(*plan.norm, plan.result.channels);
+  SetNorm(state_->rest.norm);
 }
 
 const ChannelsLastConv& ConvolutionLink::conv() const { return state_->conv; }
@@ -325,27 +352,10 @@ void ConvolutionLink::AddConvolution(const TensorRef& out, const TensorRef& inpu
   convolution_->Seal();
 }
 
-void ConvolutionLink::SetAftermath(Aftermath after, float* pixels, int64_t count) {
-  state_->after = std::move(after);
-  if (state_->after.IsNothing() || state_->FollowsUnits()) return;
-  Launch& launch = Add(RunAftermath, {kernels::MakeContiguous(pixels, DType::kFloat, {count, state_->after.channels})});
-  launch.state = state_;
-  launch.units = (count + kTurned - 1) / kTurned;
-  launch.grain = GrainOf(kTurned * state_->after.channels * kTurningCost);
-  launch.Seal();
-}
-
-void ConvolutionLink::Run(device::RunContext& context) {
-  if (norm_ != nullptr) {
-    kernels::BatchNormArgs args;
-    FindElementNorm(*norm_, args);
-    float* const rows = state_->scaling.data();
-    const auto channels = static_cast<int64_t>(state_->scaling.size() / 3);
-    if (norm_numbers_->HaveChanged(args)) {
-      kernels::BatchNormScaling(args, channels, rows, rows + channels, rows + 2 * channels);
-    }
-  }
-  PictureLink::Run(context);
+void ConvolutionLink::SetAftermath(Aftermath after, const Picture& picture, float* pixels) {
+  state_->rest.after = std::move(after);
+  if (state_->FollowsUnits()) return;
+  AddFinishing(std::shared_ptr<const Finishing>(state_, &state_->rest), picture, pixels);
 }
 
 bool ConvolutionLink::FindOperand(ir::KeptOperand& operand) const {

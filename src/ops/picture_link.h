@@ -37,6 +37,8 @@ struct LinkPlan {
   enum class Kind : uint8_t {
     kConvolution,
     kReader,   ///< a task that reads a mirror in place of the picture, and gives what it gives
+    kFinish,   ///< a batch norm of a mirror and what follows it
+    kJoin,     ///< pictures beside each other, channel behind channel
     kProduct,  ///< of a picture and a number for each channel: a mirror of one and the other
   };
   Kind kind = Kind::kConvolution;
@@ -56,9 +58,10 @@ struct LinkPlan {
   Picture split_result;
   // Places in the table of mirrors.
   size_t input = kNone, addend = kNone, out = kNone;
-  size_t split_out = kNone;   // of what is there behind the first tasks, where it is split
-  bool reads_planes = false;  // the input is prepared from memory
-  bool turns_input = false;   // and written to its mirror
+  std::vector<size_t> joined;  // of kJoin, for each picture
+  size_t split_out = kNone;    // of what is there behind the first tasks, where it is split
+  bool reads_planes = false;   // the input is prepared from memory
+  bool turns_input = false;    // and written to its mirror
   // As far as they have to be in memory: the result, and what is there behind the first tasks.
   std::vector<Bytes> stored, stored_split;
   bool is_read = false;  // its mirror
@@ -100,6 +103,41 @@ struct Aftermath {
   void Write(const Store& store, kernels::Range pixels, kernels::Range of) const;
 };
 
+/// The scales of channels that a batch norm of inference computes from its numbers.
+class NormScaling {
+ public:
+  NormScaling(const Launch& norm, int64_t channels);
+  /// As the numbers are now.
+  void Update();
+  kernels::simd::ChannelScaling Get() const;
+
+ private:
+  bool HaveChanged(const kernels::BatchNormArgs& args);
+
+  static constexpr size_t kParameters = 4;
+  const size_t channels_;
+  std::unique_ptr<const Launch, LaunchRelease> norm_;
+  std::vector<float> rows_;  // centre, scale, shift
+  bool has_seen_ = false;
+  std::vector<float> seen_;  // the numbers, as they were the last time
+};
+
+/// What follows pixels that are there, and the norm in it; null: there is none.
+struct Finishing {
+  Aftermath after;
+  std::shared_ptr<NormScaling> norm;
+  kernels::simd::ChannelScaling Scaling() const {
+    return norm == nullptr ? kernels::simd::ChannelScaling() : norm->Get();
+  }
+};
+
+/// A picture that is joined with others.
+struct JoinedPicture {
+  const float* data;
+  int64_t channels;
+  bool is_mirror;  ///< its channels lie behind
+};
+
 /// Runs launches, one after the other, in memory that all links of a chain share.
 class PictureLink : public ir::Link {
  public:
@@ -116,8 +154,9 @@ class PictureLink : public ir::Link {
   /// to = from times a number for each channel of each picture, which lie one after the other.
   void AddProduct(const Picture& picture, float* to, const float* from, const float* numbers);
 
-  /// Writes planes of the picture, whose pixels are there, to memory.
-  void AddStores(std::vector<Aftermath::Store> stores, const Picture& picture, float* pixels);
+  void AddJoin(const Picture& picture, float* to, std::vector<JoinedPicture> parts);
+  /// What follows the pixels of the picture.
+  void AddFinishing(std::shared_ptr<const Finishing> finishing, const Picture& picture, float* pixels);
 
   void Run(device::RunContext& context) override;
   bool FindOperand(ir::KeptOperand&) const override { return false; }
@@ -125,6 +164,7 @@ class PictureLink : public ir::Link {
   void SetForm(const void*) override {}
 
  protected:
+  void SetNorm(std::shared_ptr<NormScaling> norm) { norm_ = std::move(norm); }
   static uint64_t ScratchOf(const Launch& launch);
   Launch& Add(Launch::Kernel kernel, std::initializer_list<kernels::TensorRef> refs);
   LaunchPtr Make(Launch::Kernel kernel, std::initializer_list<kernels::TensorRef> refs) const;
@@ -133,6 +173,7 @@ class PictureLink : public ir::Link {
  private:
   const OpSchema& schema_;
   std::vector<LaunchPtr> launches_;  // in the order in which they run
+  std::shared_ptr<NormScaling> norm_;
   std::shared_ptr<ChainMemory> memory_;
   void* scratch_ = nullptr;
 };
@@ -154,23 +195,18 @@ class ConvolutionLink final : public PictureLink {
   void AddConvolution(const kernels::TensorRef& out, const kernels::TensorRef& input, const kernels::TensorRef* bias,
                       const kernels::TensorRef* addend);
   /// Behind the convolution.
-  void SetAftermath(Aftermath after, float* pixels, int64_t count);
+  void SetAftermath(Aftermath after, const Picture& picture, float* pixels);
 
-  void Run(device::RunContext& context) override;
   bool FindOperand(ir::KeptOperand& operand) const override;
   void WriteForm(device::RunContext& context, void* to) const override;
   void SetForm(const void* form) override { convolution_->refs[2].data = const_cast<void*>(form); }
 
  private:
-  class NormNumbers;
-
   LaunchPtr MakePack(void* to) const;
 
   const std::shared_ptr<State> state_;
   const kernels::TensorRef weight_;
   const int64_t unfolded_elements_;
-  std::unique_ptr<const Launch, LaunchRelease> norm_;
-  std::shared_ptr<NormNumbers> norm_numbers_;
   Launch* convolution_ = nullptr;
 };
 

@@ -15,6 +15,7 @@
 #include "../unit/scale.h"
 #include "aclnnop/aclnn_add.h"
 #include "aclnnop/aclnn_batch_norm.h"
+#include "aclnnop/aclnn_cat.h"
 #include "aclnnop/aclnn_convolution.h"
 #include "aclnnop/aclnn_hardtanh.h"
 #include "aclnnop/aclnn_layer_norm.h"
@@ -47,6 +48,7 @@ bool Chains() {
 
 // Pictures with patches, and sums of several blocks.
 constexpr int64_t kChannels = 40;
+constexpr int64_t kParts[] = {13, 27};  // of the channels
 struct Sizes {
   int64_t depth;  // 0: none
   int64_t side;
@@ -75,6 +77,8 @@ enum Kind {
   kTransposed,
   kMean,
   kRows,  // a layer norm of the channels of each pixel
+  kPart,  // some channels, of one tap
+  kJoin,  // of these parts
   kGate,
   kNorm,
   kRelu,
@@ -119,10 +123,25 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
       gates.push_back(make(GetParam().Gate(), 1, 0));
       rows.push_back(make(GetParam().Rows(), 1, 0));
     }
+    for (const int64_t some : kParts) {
+      Shape filter = GetParam().Filter(kChannels, 1);
+      Shape part = GetParam().Picture();
+      filter[0] = part[1] = some;
+      part_filters.push_back(make(filter, 0.2F, 0));
+      parts.push_back(make(part, 1, 0));
+    }
     for (int i = 0; i < 2; ++i) saved.push_back(make({kChannels}, 1, 0));
     for (const auto& picture : pictures) before.push_back(BytesOf(*picture));
     for (const auto& gate : gates) before.push_back(BytesOf(*gate));
     for (const auto& each : rows) before.push_back(BytesOf(*each));
+    for (const auto& part : parts) before.push_back(BytesOf(*part));
+    std::vector<aclTensor*> joined;  // which the list owns
+    for (const auto& part : parts) {
+      const Shape& shape = part->shape();
+      joined.push_back(aclCreateTensor(shape.data(), shape.size(), ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, shape.data(),
+                                       shape.size(), part->storage()));
+    }
+    part_list = aclCreateTensorList(joined.data(), joined.size());
     const int64_t ones[3] = {1, 1, 1};
     const int64_t zeros[3] = {0, 0, 0};
     const uint64_t dims = GetParam().depth == 0 ? 2 : 3;
@@ -134,6 +153,7 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
     before_all = TotalsOfKept();
   }
   void TearDown() override {
+    EXPECT_EQ(aclDestroyTensorList(part_list), 0);
     for (aclIntArray* const array : {one, zero, plane_dims, channels}) EXPECT_EQ(aclDestroyIntArray(array), 0);
     AclnnTest::TearDown();
   }
@@ -151,12 +171,17 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
       const std::vector<char>& of_rows = before[kPictures + kWeights + i];
       std::memcpy(rows[i]->storage(), of_rows.data(), of_rows.size());
     }
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const std::vector<char>& bytes = before[kPictures + 2 * kWeights + i];
+      std::memcpy(parts[i]->storage(), bytes.data(), bytes.size());
+    }
   }
   std::vector<std::vector<char>> All() const {
     std::vector<std::vector<char>> all;
     for (const auto& picture : pictures) all.push_back(BytesOf(*picture));
     for (const auto& gate : gates) all.push_back(BytesOf(*gate));
     for (const auto& each : rows) all.push_back(BytesOf(*each));
+    for (const auto& part : parts) all.push_back(BytesOf(*part));
     return all;
   }
 
@@ -202,6 +227,20 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
               return aclnnMeanGetWorkspaceSize(a, plane_dims, true, ACL_FLOAT, gates[call.weight]->get(), ws, ex);
             },
             aclnnMean);
+        return;
+      case kPart: {
+        const size_t which = call.weight % parts.size();
+        issue(
+            [&](uint64_t* ws, aclOpExecutor** ex) {
+              return aclnnConvolutionGetWorkspaceSize(a, part_filters[which]->get(), nullptr, one, zero, one, false,
+                                                      zero, 1, parts[which]->get(), 0, ws, ex);
+            },
+            aclnnConvolution);
+        return;
+      }
+      case kJoin:
+        issue([&](uint64_t* ws, aclOpExecutor** ex) { return aclnnCatGetWorkspaceSize(part_list, 1, out, ws, ex); },
+              aclnnCat);
         return;
       case kRows: {
         aclTensor* const pixels = PixelsOf(call.a);
@@ -293,13 +332,14 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
   }
 
   const TestScalar alpha{ACL_FLOAT, {1}}, low{ACL_FLOAT, {-0.25L}}, high{ACL_FLOAT, {1.5L}}, slope{ACL_FLOAT, {0.125L}};
-  std::vector<std::unique_ptr<TestTensor>> pictures, vectors, gates, rows, saved;
+  std::vector<std::unique_ptr<TestTensor>> pictures, vectors, gates, rows, saved, parts, part_filters;
   std::vector<std::unique_ptr<TestTensor>> weights[4];
   std::vector<std::vector<char>> before;
   aclIntArray* one = nullptr;
   aclIntArray* zero = nullptr;
   aclIntArray* plane_dims = nullptr;
   aclIntArray* channels = nullptr;
+  aclTensorList* part_list = nullptr;
   KeptTotals before_all;
 };
 
@@ -369,6 +409,22 @@ TEST_P(ChainTest, NormsOfPixelsAreLinks) {
   EXPECT_EQ(aclmdlRIDestroy(model), 0);
 }
 
+// As in networks that put what was there beside what is new, and norms in front of convolutions: one part of the first
+// picture lies in memory alone.
+const Program kJoined = {
+    {kPart, 0, 0, 0, 0},   {kJoin, 0, 0, 1, 0},     {kNorm, 1, 1, 2, 0},   {kRelu, 2, 2, 2, 0},
+    {kOneTap, 2, 2, 3, 0}, {kNorm, 3, 3, 2, 1},     {kSilu, 2, 2, 2, 0},   {kThreeTaps, 2, 2, 3, 0},
+    {kPart, 3, 3, 0, 1},   {kPart, 1, 1, 0, 0},     {kJoin, 0, 0, 4, 0},   {kNorm, 4, 4, 2, 2},
+    {kAdd, 2, 4, 2, 0},    {kHardtanh, 2, 2, 2, 0}, {kOneTap, 2, 2, 3, 1}, {kRelu, 3, 3, 4, 0}};
+
+TEST_P(ChainTest, JoinsAndNormsInFrontAreLinks) {
+  const aclmdlRI model = Capture(kJoined);
+  Check(model, Eager(kJoined), kEnoughReplays + 3);
+  // Part, join, norm, convolution, convolution, two parts, join, norm, convolution.
+  ExpectChains(10, 14 + three_taps());
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
 // What is added is what the convolution itself gave, where an older result of a link has lain before.
 const Program kOwnSum = {{kThreeTaps, 4, 4, 2, 2}, {kThreeTaps, 2, 2, 1, 0}, {kAdd, 1, 1, 4, 0},
                          {kOneTap, 4, 4, 2, 2},    {kNorm, 2, 2, 3, 0},      {kAdd, 3, 2, 1, 0},
@@ -420,8 +476,8 @@ TEST_P(ChainTest, APartThatIsWrittenOverNeedNotBeThere) {
   const int64_t count = pictures[1]->count();
   const struct {
     int64_t begin, end;
-  } parts[] = {{0, 3 * plane + 5}, {plane + 1, plane + 2}, {2 * plane, count - plane}, {count - 7, count}, {0, count}};
-  for (const auto& part : parts) {
+  } ranges[] = {{0, 3 * plane + 5}, {plane + 1, plane + 2}, {2 * plane, count - plane}, {count - 7, count}, {0, count}};
+  for (const auto& part : ranges) {
     SCOPED_TRACE(part.begin);
     const int64_t elements[1] = {part.end - part.begin};
     const int64_t stride[1] = {1};
@@ -1016,7 +1072,7 @@ TEST_P(PoolTest, RandomProgramsLeaveWhatAnybodyMayLookAt) {
       const auto kind = static_cast<Kind>(random() % kKinds);
       const size_t a = random() % 4 != 0 ? held.back() : held[random() % held.size()];
       const size_t b = held[random() % held.size()];
-      if (kind == kMean || kind == kRows) {  // which write no picture
+      if (kind == kMean || kind == kRows || kind == kPart) {  // which write no picture
         Call(kind, a, a, a, random() % kWeights);
         continue;
       }

@@ -3,6 +3,7 @@
 // Concatenation, stacks, splits.
 #include "kernels/copy.h"
 #include "ops/computations.h"
+#include "ops/families/picture_reader.h"
 #include "ops/lowerings.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
@@ -162,6 +163,18 @@ Status LowerSplit(OpCall& call) {
 }
 
 }  // namespace
+
+bool JoinsChannels(const Launch& launch) {
+  if (launch.kernel != RunConcat || launch.ints[0] != 1 || launch.refs.size() < 2) return false;
+  for (size_t i = 0; i < launch.refs.size(); ++i) {
+    const kernels::TensorRef& ref = launch.refs[i];
+    if (launch.uses[i].slot < 0 || ref.rank < 3 || ref.rank != launch.refs[0].rank ||
+        ref.dtype != kernels::DType::kFloat || !kernels::IsContiguous(ref)) {
+      return false;
+    }
+  }
+  return true;
+}
 
 // The rows of api/computations.csv.
 #define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
