@@ -146,7 +146,7 @@ class ChainMaker {
       LinkPlan plan;
       const std::vector<const Launch*> launches = LaunchesFrom(at);
       if (!FindPlaneConvolution(launches, plan.conv)) {
-        FindReader(at++);
+        FindMirrorTask(at++);
         continue;
       }
       all_[at + plan.conv.launches - 1].covers = BytesOf(plan.conv.out);
@@ -177,7 +177,7 @@ class ChainMaker {
   }
 
   // A task that may read a mirror: which one there is, if any, Connect finds.
-  void FindReader(size_t at) {
+  void FindMirrorTask(size_t at) {
     if (all_[at].launch == nullptr) return;
     const Launch& launch = *all_[at].launch;
     LinkPlan plan;
@@ -391,7 +391,7 @@ class ChainMaker {
         for (const Bytes& written : all_[at].writes) Forget(written);
       }
       if (plan.kind != LinkPlan::Kind::kConvolution) {
-        ConnectReader(plan, i);
+        ConnectMirrors(plan, i);
         at = plan.first + plan.count;
         continue;
       }
@@ -429,7 +429,7 @@ class ChainMaker {
   }
 
   // Others than convolutions, which mirrors they read, if any.
-  void ConnectReader(LinkPlan& plan, size_t i) {
+  void ConnectMirrors(LinkPlan& plan, size_t i) {
     plan.input = plan.addend = plan.out = kNone;
     plan.joined.clear();
     FindInputs(plan);
@@ -615,7 +615,7 @@ class ChainMaker {
       return memory == nullptr ? nullptr : reinterpret_cast<float*>(memory->block + offset);
     };
     const auto pixels_of = [&](size_t mirror) { return at(mirrors_[mirror].offset); };
-    if (plan.kind != LinkPlan::Kind::kConvolution) return MakeReader(plan, pixels_of);
+    if (plan.kind != LinkPlan::Kind::kConvolution) return MakeLinkOfMirrors(plan, pixels_of);
     const bool splits = plan.split != 0 && !mirrors_[plan.split_out].is_left_out;
     float* const result = pixels_of(plan.out);
     float* const convolved = splits ? pixels_of(plan.split_out) : result;
@@ -659,7 +659,7 @@ class ChainMaker {
 
   // A link that is no convolution.
   template <class PixelsOf>
-  std::unique_ptr<PictureLink> MakeReader(const LinkPlan& plan, const PixelsOf& pixels_of) const {
+  std::unique_ptr<PictureLink> MakeLinkOfMirrors(const LinkPlan& plan, const PixelsOf& pixels_of) const {
     auto link = std::make_unique<PictureLink>(*plan.begins);
     const Refs& refs = plan.begins->refs;
     float* const pixels = pixels_of(plan.input);

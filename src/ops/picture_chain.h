@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Chains of convolutions (ir/chain.h): a convolution and what follows it (a norm of inference, a sum, an activation)
-// become one link that computes with channels behind and keeps its result so for the next ones.
+// become one link that computes with channels behind and keeps its result so for the next ones. So do norms and what
+// follows them, joins along the channels and products with a number for each channel, where they read such results; and
+// reductions and norms of pixels read them.
 //
 // A picture is a contiguous tensor [N, C, ..] of float32. Of each result
 //   who reads it as a picture, the input or the addend of a link, reads a copy with channels behind ("mirror");
