@@ -507,7 +507,7 @@ TEST_P(ChainTest, APartThatIsWrittenOverNeedNotBeThere) {
 
 // Any calls in any order on few pictures: results that others read, that stay, that are computed in place or twice.
 TEST_P(ChainTest, RandomProgramsLeaveAllOfMemoryAsEagerCallsDo) {
-  const int rounds = reprise::testing::Loops(60, 10);
+  const int rounds = reprise::testing::InForm(reprise::testing::Loops(700, 10));
   for (int round = 0; round < rounds; ++round) {
     SCOPED_TRACE(round);
     Program program;
@@ -1055,7 +1055,7 @@ TEST_P(PoolTest, ResultsInBlocksThatWerePassedOverAreNotStored) {
 // tasks leave them, one by one.
 TEST_P(PoolTest, RandomProgramsLeaveWhatAnybodyMayLookAt) {
   size_t not_stored = 0;
-  const int rounds = reprise::testing::Loops(40, 8);
+  const int rounds = reprise::testing::InForm(reprise::testing::Loops(400, 8));
   for (int round = 0; round < rounds; ++round) {
     SCOPED_TRACE(round);
     reprise::Graph graph;
