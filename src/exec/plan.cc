@@ -117,8 +117,6 @@ struct Plan::Detour::Rows {
     ir::RunResult (*run)(device::RunContext&, void* data) = nullptr;  // in place of the row
     void* data = nullptr;
   };
-  static constexpr size_t kMostPayloadBytes = 64;
-
   alignas(16) std::byte captured[kMostPayloadBytes] = {};  // the payload of a task, for all who look at it
   bool is_blocks, is_parallel;
   int64_t block;
@@ -149,7 +147,7 @@ Plan::Detour::Rows* Plan::TakeApart(uint32_t index, const ir::Node& node, Detour
   if (is_known && detour.steps.back().second.kind == Step::kRun) return detour.rows.back().get();
   const Step& whole = parts_.steps[index];
   if (whole.kind == Step::kBlocks && whole.blocks.generated != 0) return nullptr;
-  if (node.type->keeping == nullptr || node.type->keeping->payload_bytes > Detour::Rows::kMostPayloadBytes) {
+  if (node.type->keeping == nullptr || node.type->keeping->payload_bytes > kMostPayloadBytes) {
     return nullptr;
   }
   if (is_known && detour.steps.back().second.kind == Step::kSkip) return nullptr;

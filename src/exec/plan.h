@@ -99,6 +99,8 @@ struct Step {
 static_assert(sizeof(Step) == 32);
 static_assert(kMaxScheduledLanes == (1 << 11) - 1);
 using Steps = std::vector<Step, PageAllocator<Step>>;
+/// Of tasks whose steps are redirected.
+constexpr size_t kMostPayloadBytes = 64;
 /// Kernels with more are called through their task type.
 constexpr uint32_t kMaxDirectArgsBytes = 64u << 10;
 

@@ -82,23 +82,11 @@ RowFn RowOf(const ConvEpilogue& epilogue) {
   }
 }
 
-int64_t KernelSize(const ConvShape& shape) {
-  return shape.dims[0].kernel * shape.dims[1].kernel * shape.dims[2].kernel;
-}
-
-// A tap of a kernel, which all lie in a line or not.
+// Of a tap of the kernel.
 int64_t TapAt(const TensorRef& weight, int64_t tap) {
   const int64_t row = tap / weight.sizes[4];
   return row / weight.sizes[3] * weight.strides[2] + row % weight.sizes[3] * weight.strides[3] +
          tap % weight.sizes[4] * weight.strides[4];
-}
-bool HasLinesOfTaps(const TensorRef& weight) {
-  int64_t step = 1;
-  for (int d = 4; d >= 2; --d) {
-    if (weight.sizes[d] != 1 && weight.strides[d] != step) return false;
-    step *= weight.sizes[d];
-  }
-  return true;
 }
 
 }  // namespace

@@ -370,6 +370,15 @@ void ConvSetup::Pack(const TensorRef& weight, void* packed, Range range, void* s
   PackAs(weight, static_cast<float*>(packed), range, static_cast<float*>(scratch));
 }
 
+bool HasLinesOfTaps(const TensorRef& ref) {
+  int64_t step = 1;
+  for (int d = 4; d >= 2; --d) {
+    if (ref.sizes[d] != 1 && ref.strides[d] != step) return false;
+    step *= ref.sizes[d];
+  }
+  return true;
+}
+
 void AppendNumbers(const ConvShape& shape, std::vector<int64_t>& numbers) {
   numbers.insert(numbers.end(), {shape.batch, shape.groups, shape.in_channels, shape.out_channels, shape.transposed});
   for (const ConvDim& dim : shape.dims) {

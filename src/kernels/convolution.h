@@ -49,6 +49,13 @@ struct ConvShape {
   bool transposed = false;
 };
 
+/// Taps of the kernel.
+inline int64_t KernelSize(const ConvShape& shape) {
+  return shape.dims[0].kernel * shape.dims[1].kernel * shape.dims[2].kernel;
+}
+/// Whether the last three dims of a view of rank 5, the taps of a filter, lie in a line, one element after the other.
+bool HasLinesOfTaps(const TensorRef& ref);
+
 /// The numbers of a shape, to tell it from others.
 void AppendNumbers(const ConvShape& shape, std::vector<int64_t>& numbers);
 

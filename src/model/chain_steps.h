@@ -13,8 +13,7 @@
 
 namespace reprise::model {
 
-/// Of tasks whose steps are redirected.
-inline constexpr size_t kMostPayloadBytes = 64;
+using exec::kMostPayloadBytes;
 
 /// Threads: those of exec::Keeper.
 class ChainSteps {

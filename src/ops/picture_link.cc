@@ -117,53 +117,72 @@ bool NormScaling::HaveChanged(const kernels::BatchNormArgs& args) {
 
 namespace {
 
-// refs: out, in, as RowsOf has them, and the numbers of the channels of all pictures.
-void RunProduct(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
-  const int64_t channels = launch.refs[0].sizes[1];
-  const int64_t plane = launch.ints[0];
-  for (int64_t pixel = range.begin; pixel < range.end;) {
-    const int64_t picture = pixel / plane;
-    const int64_t end = std::min(range.end, (picture + 1) * plane);
-    simd::ScalePixels({static_cast<const float*>(launch.refs[1].data) + pixel * channels, end - pixel, channels,
-                       static_cast<float*>(launch.refs[0].data) + pixel * channels,
-                       static_cast<const float*>(launch.refs[2].data) + picture * channels});
-    pixel = end;
+// Of a launch of PictureLink::AddOfPixels.
+kernels::Range PixelsOf(const Launch& launch, kernels::Range range) {
+  return {range.begin * kTurned, std::min(launch.refs[0].sizes[0], range.end * kTurned)};
+}
+
+// body(picture, some): the pixels of each picture among them.
+template <class Body>
+void ForEachPicture(kernels::Range pixels, int64_t plane, const Body& body) {
+  while (pixels.begin < pixels.end) {
+    const int64_t picture = pixels.begin / plane;
+    const int64_t end = std::min(pixels.end, (picture + 1) * plane);
+    body(picture, kernels::Range{pixels.begin, end});
+    pixels.begin = end;
   }
 }
 
-// refs: the pixels.
-void RunFinishing(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
-  const auto& finishing = launch.State<Finishing>();
-  const int64_t pixels = launch.refs[0].sizes[0];
-  finishing.after.Run({range.begin * kTurned, std::min(pixels, range.end * kTurned)}, {0, finishing.after.channels},
-                      finishing.Scaling());
+struct Product {
+  const float* from;
+  const float* numbers;
+  int64_t plane;
+};
+
+void RunProduct(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  const auto& product = launch.State<Product>();
+  const int64_t channels = launch.refs[0].sizes[1];
+  auto* const to = static_cast<float*>(launch.refs[0].data);
+  ForEachPicture(PixelsOf(launch, range), product.plane, [&](int64_t picture, kernels::Range some) {
+    simd::ScalePixels({product.from + some.begin * channels, some.end - some.begin, channels,
+                       to + some.begin * channels, product.numbers + picture * channels});
+  });
 }
 
-using Joined = std::vector<JoinedPicture>;
+void RunFinishing(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  const auto& finishing = launch.State<Finishing>();
+  finishing.after.Run(PixelsOf(launch, range), {0, finishing.after.channels}, finishing.Scaling());
+}
 
-// refs: the pixels.
+struct Join {
+  std::vector<JoinedPicture> parts;
+  int64_t plane;
+};
+
+// `to`: of the first of all pixels, `step` elements before the next.
+void CopyPixels(const JoinedPicture& part, kernels::Range pixels, float* to, int64_t step) {
+  for (int64_t p = pixels.begin; p < pixels.end; ++p) {
+    std::copy_n(part.data + p * part.channels, part.channels, to + p * step);
+  }
+}
+
+void TurnPlanes(const JoinedPicture& part, int64_t plane, kernels::Range pixels, float* to, int64_t step) {
+  ForEachPicture(pixels, plane, [&](int64_t picture, kernels::Range some) {
+    const float* const from = part.data + picture * part.channels * plane + some.begin % plane;
+    for (int64_t c = 0; c < part.channels; c += kTurned) {
+      simd::Transpose(from + c * plane, plane, std::min(kTurned, part.channels - c), some.end - some.begin,
+                      to + some.begin * step + c, step);
+    }
+  });
+}
+
 void RunJoin(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
-  const int64_t pixels = launch.refs[0].sizes[0];
+  const auto& join = launch.State<Join>();
   const int64_t channels = launch.refs[0].sizes[1];
-  const int64_t plane = launch.ints[0];
-  const kernels::Range all = {range.begin * kTurned, std::min(pixels, range.end * kTurned)};
+  const kernels::Range pixels = PixelsOf(launch, range);
   auto* to = static_cast<float*>(launch.refs[0].data);
-  for (const JoinedPicture& part : launch.State<Joined>()) {
-    if (part.is_mirror) {
-      for (int64_t p = all.begin; p < all.end; ++p) {
-        std::copy_n(part.data + p * part.channels, part.channels, to + p * channels);
-      }
-    }
-    for (int64_t p = all.begin; !part.is_mirror && p < all.end;) {
-      const int64_t picture = p / plane;
-      const int64_t end = std::min(all.end, (picture + 1) * plane);
-      const float* const from = part.data + picture * part.channels * plane + p % plane;
-      for (int64_t c = 0; c < part.channels; c += kTurned) {
-        simd::Transpose(from + c * plane, plane, std::min(kTurned, part.channels - c), end - p, to + p * channels + c,
-                        channels);
-      }
-      p = end;
-    }
+  for (const JoinedPicture& part : join.parts) {
+    part.is_mirror ? CopyPixels(part, pixels, to, channels) : TurnPlanes(part, join.plane, pixels, to, channels);
     to += part.channels;
   }
 }
@@ -194,35 +213,26 @@ void PictureLink::AddReader(const Launch& launch, const TensorRef& source) {
 }
 
 void PictureLink::AddProduct(const Picture& picture, float* to, const float* from, const float* numbers) {
-  const int64_t pixels = picture.batch * picture.plane;
-  Launch& launch =
-      Add(RunProduct,
-          {RowsOf(to, pixels, picture.channels), RowsOf(const_cast<float*>(from), pixels, picture.channels),
-           kernels::MakeContiguous(const_cast<float*>(numbers), DType::kFloat, {picture.batch, picture.channels})});
-  launch.ints.push_back(picture.plane);
-  launch.units = pixels;
-  launch.grain = GrainOf(picture.channels);
-  launch.Seal();
+  AddOfPixels(RunProduct, picture, to, std::make_shared<const Product>(Product{from, numbers, picture.plane}), 1);
 }
 
-void PictureLink::AddJoin(const Picture& picture, float* to, Joined parts) {
-  const int64_t count = picture.batch * picture.plane;
-  Launch& launch = Add(RunJoin, {kernels::MakeContiguous(to, DType::kFloat, {count, picture.channels})});
-  launch.state = std::make_shared<const Joined>(std::move(parts));
-  launch.ints.push_back(picture.plane);
-  launch.units = (count + kTurned - 1) / kTurned;
-  launch.grain = GrainOf(kTurned * picture.channels);
-  launch.Seal();
+void PictureLink::AddJoin(const Picture& picture, float* to, std::vector<JoinedPicture> parts) {
+  AddOfPixels(RunJoin, picture, to, std::make_shared<const Join>(Join{std::move(parts), picture.plane}), 1);
 }
 
 void PictureLink::AddFinishing(std::shared_ptr<const Finishing> finishing, const Picture& picture, float* pixels) {
   if (finishing->after.IsNothing()) return;
   SetNorm(finishing->norm);
+  AddOfPixels(RunFinishing, picture, pixels, std::move(finishing), kTurningCost);
+}
+
+void PictureLink::AddOfPixels(Launch::Kernel kernel, const Picture& picture, float* pixels,
+                              std::shared_ptr<const void> state, int64_t cost) {
   const int64_t count = picture.batch * picture.plane;
-  Launch& launch = Add(RunFinishing, {kernels::MakeContiguous(pixels, DType::kFloat, {count, picture.channels})});
-  launch.state = std::move(finishing);
+  Launch& launch = Add(kernel, {kernels::MakeContiguous(pixels, DType::kFloat, {count, picture.channels})});
+  launch.state = std::move(state);
   launch.units = (count + kTurned - 1) / kTurned;
-  launch.grain = GrainOf(kTurned * picture.channels * kTurningCost);
+  launch.grain = GrainOf(kTurned * picture.channels * cost);
   launch.Seal();
 }
 

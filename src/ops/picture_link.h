@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "ir/chain.h"
@@ -167,6 +166,10 @@ class PictureLink : public ir::Link {
   void SetNorm(std::shared_ptr<NormScaling> norm) { norm_ = std::move(norm); }
   static uint64_t ScratchOf(const Launch& launch);
   Launch& Add(Launch::Kernel kernel, std::initializer_list<kernels::TensorRef> refs);
+  /// A launch whose operand is [pixels, channels] of the picture, and which computes some pixels at a time; `cost`: of
+  /// an element, in light operations.
+  void AddOfPixels(Launch::Kernel kernel, const Picture& picture, float* pixels, std::shared_ptr<const void> state,
+                   int64_t cost);
   LaunchPtr Make(Launch::Kernel kernel, std::initializer_list<kernels::TensorRef> refs) const;
   void* scratch() const { return scratch_; }
 

@@ -27,3 +27,18 @@ def nothing_compiled_before(tmp_path, monkeypatch):
     gc.freeze()  # what is left, modules that this test has imported mostly, stays as well
     if torch.npu.is_initialized():
         torch.npu.synchronize()
+
+
+@pytest.fixture
+def split(monkeypatch):
+    """The graphs that are taken apart: a list of what PyTorch runs in each."""
+    from torchair._ge_concrete_graph.split import SplitGraph
+
+    made, build = [], SplitGraph.build
+
+    def note(self, *args):
+        build(self, *args)
+        made.append(self)
+
+    monkeypatch.setattr(SplitGraph, "build", note)
+    return made

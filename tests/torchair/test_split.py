@@ -6,20 +6,6 @@ import torch
 import torchair
 from acl_support import log
 from support_ge import check, compiled, config_of, cloned, equal, numbers, tokens
-from torchair._ge_concrete_graph.split import SplitGraph
-
-
-@pytest.fixture
-def split(monkeypatch):
-    """The graphs that are taken apart: a list of what PyTorch runs in each."""
-    made, build = [], SplitGraph.build
-
-    def note(self, *args):
-        build(self, *args)
-        made.append(self)
-
-    monkeypatch.setattr(SplitGraph, "build", note)
-    return made
 
 
 def matrix():

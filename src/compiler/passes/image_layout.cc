@@ -3,8 +3,8 @@
 // Convolutions in a row, and what stands between them, with channels behind the spatial dims (NHWC, NDHWC), as their
 // kernels like it; transposes only where such a region begins and ends.
 #include <algorithm>
-#include <array>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>

@@ -69,17 +69,12 @@ void SplitTurning(Launch& launch, const TensorRef& planes) {
 }
 
 bool IsWorthTurning(const kernels::ConvShape& shape, const TensorRef& input, const TensorRef& out) {
-  int64_t taps = 1;
-  int64_t pixels = shape.batch;
-  for (const kernels::ConvDim& dim : shape.dims) {
-    taps *= dim.kernel;
-    pixels *= dim.out;
-  }
+  const int64_t pixels = shape.batch * shape.dims[0].out * shape.dims[1].out * shape.dims[2].out;
   if (shape.transposed && (shape.in_channels < kLeastTurnedChannels || !ChannelsLastConv::ReachesAll(shape))) {
     return false;
   }
   return shape.groups == 1 && input.dtype == kernels::DType::kFloat && out.dtype == kernels::DType::kFloat &&
-         taps > 1 && pixels >= kLeastTurnedPixels && shape.out_channels >= kLeastTurnedChannels;
+         kernels::KernelSize(shape) > 1 && pixels >= kLeastTurnedPixels && shape.out_channels >= kLeastTurnedChannels;
 }
 
 Status AddLaunches(OpCall& call, const kernels::ConvShape& shape, const Operands& operands,

@@ -63,21 +63,16 @@ channels_last::Operands OfPixels(const Operands& operands, bool has_planes) {
           has_planes};
 }
 
-// Elements of one channel of a weight, or of an output, that lie in a line.
-int64_t LineOf(const TensorRef& ref) {
-  int64_t step = 1;
-  for (int d = 4; d >= 2; --d) {
-    if (ref.sizes[d] != 1 && ref.strides[d] != step) return 0;
-    step *= ref.sizes[d];
-  }
-  return ref.sizes[1] == 1 || ref.strides[1] == step ? step : 0;
+// Whether channels, and what each of them has, lie in a line.
+bool IsLine(const TensorRef& ref, int64_t of_channel) {
+  return kernels::HasLinesOfTaps(ref) && (ref.sizes[1] == 1 || ref.strides[1] == of_channel);
 }
 
 // A transposed convolution of pictures of one pixel is a product: each output has one tap of its own.
 void MakeProduct(ConvShape& shape, Operands& operands) {
-  const int64_t line = LineOf(operands.weight_ref);
-  if (!shape.transposed || shape.groups != 1 || operands.bias != nullptr || line == 0 ||
-      LineOf(operands.out_ref) != line) {
+  const int64_t line = kernels::KernelSize(shape);
+  if (!shape.transposed || shape.groups != 1 || operands.bias != nullptr || !IsLine(operands.weight_ref, line) ||
+      !IsLine(operands.out_ref, line)) {
     return;
   }
   for (const ConvDim& dim : shape.dims) {
