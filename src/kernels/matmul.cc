@@ -280,10 +280,9 @@ class Product {
     if (depth <= 0) return;
     if (prepared_ != nullptr) {
       const int64_t item = kIsPairs ? static_cast<int64_t>(sizeof(Item)) : ItemSize(b_.dtype);
-      const int64_t width = next_.is_behind_panels ? layout_.width : RoundUp(cols, layout_.width);
       next_.data = static_cast<const char*>(prepared_) + (prepared_before_ + PanelsBefore(k0, depth, n0)) * item;
       next_.rows = 1;
-      next_.row_bytes = width * layout_.PanelDepth(depth) * item;
+      next_.row_bytes = RoundUp(cols, layout_.width) * layout_.PanelDepth(depth) * item;
       return;
     }
     const Block block = RightBlock(b, k0, n0);

@@ -104,53 +104,78 @@ HWY_ATTR void Tile(LeftRows<T> left, const B* right, RightPanels<B> layout, T* c
   }
 }
 
-// What will be read next, in the order of memory: each tile asks for an equal share of its lines.
+// What will be read next, in the order of memory: each tile asks for some lines behind those of the tile before it.
 class Prefetcher {
  public:
-  // `panels`: of the right operand, back to back, `panel_bytes` each; `tiles`: that each of them has
-  Prefetcher(const NextRead* next, const void* right, int64_t panels, int64_t panel_bytes, int64_t tiles, int64_t depth)
-      : depth_(depth), tiles_(tiles) {
+  // `panels`: of the right operand, back to back, `panel_bytes` each. `at_once` of them have `tiles` tiles together, and
+  // one that is left has as many.
+  Prefetcher(const NextRead* next, const void* right, int64_t panels, int64_t panel_bytes, int64_t at_once,
+             int64_t tiles, int64_t depth) {
     if (next == nullptr) return;
-    next_ = *next;
-    if (next_.is_behind_panels && panels > 1) {
-      own_ = {static_cast<const char*>(right) + panel_bytes, 1, 0, (panels - 1) * panel_bytes};
-      own_panels_ = panels - 1;
+    NextRead behind = *next;
+    if (behind.is_behind_panels) {
+      // While some are read, as many behind them have to come.
+      own_panels_ = std::max<int64_t>(0, panels - at_once);
+      const NextRead own = {static_cast<const char*>(right) + at_once * panel_bytes, 1, 0, own_panels_ * panel_bytes};
+      own_ = Source(own, own_panels_, at_once, tiles, depth);
+      behind.row_bytes = std::min(behind.row_bytes, at_once * panel_bytes);
     }
-    next_panels_ = panels - own_panels_;
+    next_ = Source(behind, panels - own_panels_, at_once, tiles, depth);
   }
-  // For a tile of `count` panels from `panel` on.
-  HWY_INLINE Ahead OfTile(int64_t panel, int64_t count, int64_t tile) const {
-    if (panel < own_panels_) return ShareOf(own_, panel, count, tile, own_panels_);
-    return ShareOf(next_, panel - own_panels_, count, tile, next_panels_);
+  // For the next tile, of panels from `panel` on: of one, or of as many as are read together.
+  HWY_INLINE Ahead OfTile(int64_t panel, bool is_one) {
+    return panel < own_panels_ ? own_.Take(is_one) : next_.Take(is_one);
   }
 
  private:
-  HWY_INLINE Ahead ShareOf(const NextRead& read, int64_t panel, int64_t count, int64_t tile, int64_t panels) const {
-    Ahead ahead;
-    if (read.data == nullptr) return ahead;
-    const int64_t row_lines = (read.row_bytes + kLineBytes - 1) / kLineBytes;
-    const int64_t total = read.rows * row_lines;
-    const int64_t first = panel * tiles_ + tile * count;
-    const int64_t begin = total * first / (panels * tiles_);
-    const int64_t lines = total * (first + count) / (panels * tiles_) - begin;
-    if (lines == 0) return ahead;
-    const int64_t row = read.rows == 1 ? 0 : begin / row_lines;  // a division less
-    const int64_t at = begin - row * row_lines;
-    ahead.data = read.data + row * read.row_stride + at * kLineBytes;
-    ahead.lines = lines <= depth_ ? 1 : (lines + depth_ - 1) / depth_;
-    ahead.period = lines <= depth_ ? depth_ / lines : 1;
-    ahead.left = row_lines - at;
-    ahead.row_lines = row_lines;
-    ahead.jump = read.row_stride - row_lines * kLineBytes;
-    return ahead;
-  }
+  // Lines that tiles take one after the other. Divisions here, and none for a tile.
+  class Source {
+   public:
+    Source() = default;
+    Source(const NextRead& read, int64_t panels, int64_t at_once, int64_t tiles, int64_t depth)
+        : data_(read.data), row_stride_(read.row_stride) {
+      if (data_ == nullptr || read.rows == 0 || panels == 0) return;
+      row_lines_ = (read.row_bytes + kLineBytes - 1) / kLineBytes;
+      left_ = read.rows * row_lines_;
+      const int64_t of_panel = (left_ + panels - 1) / panels;
+      several_ = Share(of_panel * at_once, tiles, depth);
+      one_ = Share(of_panel, tiles, depth);
+    }
+    HWY_INLINE Ahead Take(bool is_one) {
+      Ahead ahead;
+      const Share& share = is_one ? one_ : several_;
+      const int64_t lines = std::min(left_, share.of_tile);
+      if (lines == 0) return ahead;
+      ahead.data = data_ + at_ * kLineBytes;
+      ahead.lines = share.at_a_time;
+      ahead.period = share.period;
+      ahead.left = row_lines_ - at_;
+      ahead.row_lines = row_lines_;
+      ahead.jump = row_stride_ - row_lines_ * kLineBytes;
+      left_ -= lines;
+      for (at_ += lines; at_ >= row_lines_; at_ -= row_lines_) data_ += row_stride_;
+      return ahead;
+    }
 
-  NextRead own_;  // panels but the first
-  NextRead next_;
-  int64_t own_panels_ = 0;   // during which these are asked for
-  int64_t next_panels_ = 0;  // and that
-  int64_t depth_;
-  int64_t tiles_;
+   private:
+    struct Share {
+      int64_t of_tile = 0, at_a_time = 0, period = 0;
+      Share() = default;
+      Share(int64_t lines, int64_t tiles, int64_t depth)
+          : of_tile((lines + tiles - 1) / tiles),
+            at_a_time((of_tile + depth - 1) / depth),
+            period(of_tile <= depth ? depth / std::max<int64_t>(1, of_tile) : 1) {}
+    };
+    const char* data_ = nullptr;  // of the row
+    int64_t row_stride_ = 0, row_lines_ = 0;
+    int64_t at_ = 0;    // lines of the row that were asked for
+    int64_t left_ = 0;  // lines of all rows that were not
+    Share one_, several_;
+  };
+
+  Source own_;              // panels but the first ones
+  Source next_;             // what the caller names
+  int64_t own_panels_ = 0;  // during which own_ is asked for
 };
 
 template <class T, class B>
@@ -187,17 +212,21 @@ HWY_ATTR void Block(LeftRows<T> left, RightPanels<B> right, T* c, int64_t c_stri
   const bool is_low = kHasLowTiles && rows > kMostRows && PrefersLowTiles();
   const int64_t most = is_low ? kLowRows : kMostRows;
   const int64_t tiles = (rows + most - 1) / most;
-  const Prefetcher prefetcher(next, right.data, panels, width * depth * static_cast<int64_t>(sizeof(B)), tiles, depth);
   const int64_t at_once = tiles == 1 ? PanelsOf(static_cast<int>(rows)) : is_low ? PanelsOf(kLowRows) : 1;
+  Prefetcher prefetcher(next, right.data, panels, width * depth * static_cast<int64_t>(sizeof(B)), at_once, tiles,
+                        depth);
+  // Of about the same size, since tiles of few rows are slow.
+  const int64_t least = rows / tiles;
+  const int64_t higher = rows - least * tiles;  // that have a row more
   for (int64_t p = 0; p < panels;) {
     const bool has_several = at_once > 1 && p + at_once <= panels;
     const B* const panel = right.data + p * right.panel_stride;
     int64_t i = 0;
     for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t height = (rows - i) / (tiles - tile);  // of about the same size, since tiles of few rows are slow
+      const int64_t height = least + (tile < higher ? 1 : 0);
       kShapes.of[height - 1][has_several]({left.data + i * left.row_stride, left.row_stride}, panel, right,
                                           c + i * c_stride + p * width, c_stride, depth, accumulates,
-                                          prefetcher.OfTile(p, has_several ? at_once : 1, tile));
+                                          prefetcher.OfTile(p, !has_several));
       i += height;
     }
     p += has_several ? at_once : 1;

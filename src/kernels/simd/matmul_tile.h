@@ -40,7 +40,8 @@ struct NextRead {
   int64_t rows = 0;
   int64_t row_stride = 0;  ///< bytes
   int64_t row_bytes = 0;
-  /// The panels themselves lie in memory, back to back: each is asked for during the one before, this during the last.
+  /// The panels themselves lie in memory, back to back: each is asked for during the one before, of this as many bytes
+  /// during the last. Panels that are read together count as one.
   bool is_behind_panels = false;
   int share = 1;  ///< bytes of panels that become of one byte
 };
