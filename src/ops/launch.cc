@@ -182,7 +182,7 @@ struct SplitRun {
 };
 
 // Calls that a part makes are no smaller than what so many for each would be.
-constexpr int64_t kMostCallsOfPart = 6;
+constexpr int64_t kMostCallsOfPart = 16;
 
 // The row function of any element-wise launch.
 void RunKernel(const void* args, int64_t begin, int64_t end) {

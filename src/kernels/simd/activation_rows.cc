@@ -33,7 +33,7 @@ HWY_INLINE HWY_ATTR Normal NormalOf(FloatVec x) {
 
 // The argument of the tanh in GELU's approximation, twice: x * 2 sqrt(2 / pi) * (1 + 0.044715 x^2).
 HWY_INLINE HWY_ATTR FloatVec TwiceInner(FloatVec x) {
-  const FloatVec inner = MulThenAdd(hn::Mul(x, x), Const(0.044715f), Const(1.0f));
+  const FloatVec inner = hn::MulAdd(hn::Mul(x, x), Const(0.044715f), Const(1.0f));
   return hn::Mul(hn::Mul(x, Const(0x1.988454p+0f)), inner);
 }
 
@@ -168,7 +168,7 @@ struct SiluBackwardFn {
   HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec grad, FloatVec a) const {
     const FloatVec one = Const(1.0f);
     const FloatVec s = Sigmoid(a);
-    return hn::Mul(hn::Mul(grad, s), MulThenAdd(a, hn::Sub(one, s), one));
+    return hn::Mul(hn::Mul(grad, s), hn::MulAdd(a, hn::Sub(one, s), one));
   }
 };
 struct GeluBackwardFn {
@@ -182,7 +182,7 @@ struct GeluTanhBackwardFn {
   HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec grad, FloatVec a) const {
     const FloatVec one = Const(1.0f);
     const FloatVec s = Sigmoid(TwiceInner(a));
-    const FloatVec slope = hn::Mul(MulThenAdd(hn::Mul(a, a), Const(3.0f * 0.044715f), one), Const(0x1.988454p+0f));
+    const FloatVec slope = hn::Mul(hn::MulAdd(hn::Mul(a, a), Const(3.0f * 0.044715f), one), Const(0x1.988454p+0f));
     return hn::Mul(grad, hn::Add(s, hn::Mul(hn::Mul(a, slope), hn::Mul(s, hn::Sub(one, s)))));
   }
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// e^x and logarithms of float32 vectors, within 2 ulp, as fixed sequences of IEEE operations without fusion: the same
-// bits on every instruction set. Included once per instruction set, inside of a foreach_target source.
+// e^x and logarithms of float32 vectors, within 2 ulp, as fixed sequences of IEEE operations: the same bits on every
+// instruction set that has fused multiply-add. Included once per instruction set, inside of a foreach_target source.
 
 #if defined(REPRISE_KERNELS_SIMD_EXP_LOG_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef REPRISE_KERNELS_SIMD_EXP_LOG_INL_H_
@@ -61,18 +61,18 @@ HWY_INLINE HWY_ATTR ReducedExp ReduceForExp(FloatVec c) {
   const IntTag di;
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
   const FloatVec magic = hn::Set(d, 12582912.0f);
-  const FloatVec biased = hn::Add(hn::Mul(c, hn::Set(d, 0x1.715476p+0f)), magic);
+  const FloatVec biased = hn::MulAdd(c, hn::Set(d, 0x1.715476p+0f), magic);
   const FloatVec k = hn::Sub(biased, magic);
   // ln 2 in two parts; the first has 9 mantissa bits, so k times it is exact.
-  FloatVec r = hn::Sub(c, hn::Mul(k, hn::Set(d, 0.693359375f)));
-  r = hn::Sub(r, hn::Mul(k, hn::Set(d, -0x1.bd0106p-13f)));
+  FloatVec r = hn::NegMulAdd(k, hn::Set(d, 0.693359375f), c);
+  r = hn::NegMulAdd(k, hn::Set(d, -0x1.bd0106p-13f), r);
   FloatVec q = hn::Set(d, 0x1.a12528p-13f);
-  q = hn::Add(hn::Mul(q, r), hn::Set(d, 0x1.6d4362p-10f));
-  q = hn::Add(hn::Mul(q, r), hn::Set(d, 0x1.1110e0p-7f));
-  q = hn::Add(hn::Mul(q, r), hn::Set(d, 0x1.5554e8p-5f));
-  q = hn::Add(hn::Mul(q, r), hn::Set(d, 0x1.555556p-3f));
-  q = hn::Add(hn::Mul(q, r), hn::Set(d, 0.5f));
-  return {hn::Add(hn::Add(hn::Mul(hn::Mul(q, r), r), r), hn::Set(d, 1.0f)),
+  q = hn::MulAdd(q, r, hn::Set(d, 0x1.6d4362p-10f));
+  q = hn::MulAdd(q, r, hn::Set(d, 0x1.1110e0p-7f));
+  q = hn::MulAdd(q, r, hn::Set(d, 0x1.5554e8p-5f));
+  q = hn::MulAdd(q, r, hn::Set(d, 0x1.555556p-3f));
+  q = hn::MulAdd(q, r, hn::Set(d, 0.5f));
+  return {hn::Add(hn::MulAdd(hn::Mul(q, r), r, r), hn::Set(d, 1.0f)),
           hn::Sub(hn::BitCast(di, biased), hn::BitCast(di, magic))};
 }
 
@@ -117,20 +117,20 @@ HWY_INLINE HWY_ATTR FloatVec Log(FloatVec x) {
   const auto k = hn::ShiftRight<23>(hn::Sub(bits, hn::Set(di, 0x3f3504f3)));
   const FloatVec f = hn::Sub(hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(k))), hn::Set(d, 1.0f));
   FloatVec p = hn::Set(d, -0x1.43b246p-4f);
-  p = hn::Add(hn::Mul(p, f), hn::Set(d, 0x1.02814ep-3f));
-  p = hn::Add(hn::Mul(p, f), hn::Set(d, -0x1.0a33eap-3f));
-  p = hn::Add(hn::Mul(p, f), hn::Set(d, 0x1.231ce6p-3f));
-  p = hn::Add(hn::Mul(p, f), hn::Set(d, -0x1.54d03ep-3f));
-  p = hn::Add(hn::Mul(p, f), hn::Set(d, 0x1.999f14p-3f));
-  p = hn::Add(hn::Mul(p, f), hn::Set(d, -0x1.0000cep-2f));
-  p = hn::Add(hn::Mul(p, f), hn::Set(d, 0x1.555554p-2f));
+  p = hn::MulAdd(p, f, hn::Set(d, 0x1.02814ep-3f));
+  p = hn::MulAdd(p, f, hn::Set(d, -0x1.0a33eap-3f));
+  p = hn::MulAdd(p, f, hn::Set(d, 0x1.231ce6p-3f));
+  p = hn::MulAdd(p, f, hn::Set(d, -0x1.54d03ep-3f));
+  p = hn::MulAdd(p, f, hn::Set(d, 0x1.999f14p-3f));
+  p = hn::MulAdd(p, f, hn::Set(d, -0x1.0000cep-2f));
+  p = hn::MulAdd(p, f, hn::Set(d, 0x1.555554p-2f));
   const FloatVec square = hn::Mul(f, f);
   const FloatVec n = hn::Sub(hn::ConvertTo(d, k), hn::IfThenElseZero(is_small, hn::Set(d, 24.0f)));
   FloatVec log = hn::Mul(hn::Mul(p, f), square);
-  log = hn::Add(log, hn::Mul(n, hn::Set(d, -0x1.bd0106p-13f)));
-  log = hn::Sub(log, hn::Mul(square, hn::Set(d, 0.5f)));
+  log = hn::MulAdd(n, hn::Set(d, -0x1.bd0106p-13f), log);
+  log = hn::NegMulAdd(square, hn::Set(d, 0.5f), log);
   log = hn::Add(log, f);
-  log = hn::Add(log, hn::Mul(n, hn::Set(d, 0.693359375f)));
+  log = hn::MulAdd(n, hn::Set(d, 0.693359375f), log);
   log = hn::IfThenElse(hn::Eq(x, zero), hn::Neg(infinity), log);
   log = hn::IfThenElse(hn::Lt(x, infinity), log, hn::Add(x, x));  // +Inf, NaN
   const FloatVec nan = hn::BitCast(d, hn::Set(di, 0x7fc00000));

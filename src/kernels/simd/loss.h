@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Vector bodies of loss.h: contiguous rows of float32. Every instruction set gives the same bits.
+// Vector bodies of loss.h: contiguous rows of float32. Every instruction set that has fused multiply-add gives the
+// same bits.
 #pragma once
 
 #include <cstdint>

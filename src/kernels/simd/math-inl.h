@@ -5,8 +5,9 @@
 // Error     within 2.2 ulp of the exact value over the whole range, subnormal arguments and results included; Tan, far
 //   out, and ErfInv within 3.5, Erfc within 5.5. math_test.cc measures it.
 // NaN, Inf  as the C library; NaN stays NaN, odd functions keep the sign of zero.
-// Sameness  fixed sequences of IEEE operations without fusion: the same bits on every instruction set. Arguments of
-//   Sin, Cos and Tan beyond 10000 go to the C library, lane by lane.
+// Sameness  fixed sequences of IEEE operations: the same bits on every instruction set that has fused multiply-add. One
+//   without, SSE2 or SSE4, rounds twice where others round once. Arguments of Sin, Cos and Tan beyond 10000 go to the C
+//   library, lane by lane.
 //
 // The polynomials are minimax fits of the function named beside each, rounded to float32.
 
@@ -29,14 +30,11 @@ using IntVec = hn::Vec<IntTag>;
 
 HWY_INLINE HWY_ATTR FloatVec Const(float value) { return hn::Set(FloatTag(), value); }
 
-/// a * b + c in two rounded steps.
-HWY_INLINE HWY_ATTR FloatVec MulThenAdd(FloatVec a, FloatVec b, FloatVec c) { return hn::Add(hn::Mul(a, b), c); }
-
 /// c[0] + c[1] x + c[2] x^2 + ...
 template <size_t kCount>
 HWY_INLINE HWY_ATTR FloatVec Polynomial(FloatVec x, const float (&c)[kCount]) {
   FloatVec sum = Const(c[kCount - 1]);
-  for (size_t i = kCount - 1; i-- > 0;) sum = MulThenAdd(sum, x, Const(c[i]));
+  for (size_t i = kCount - 1; i-- > 0;) sum = hn::MulAdd(sum, x, Const(c[i]));
   return sum;
 }
 
@@ -83,7 +81,7 @@ HWY_INLINE HWY_ATTR FloatVec RoundToZero(FloatVec x) { return hn::CopySign(hn::T
 // e^r - 1 for |r| <= ln 2 / 2: r + r^2 q(r).
 HWY_INLINE HWY_ATTR FloatVec ExpReduced(FloatVec r) {
   constexpr float kQ[] = {0.5f, 0x1.555556p-3f, 0x1.5554e8p-5f, 0x1.1110e0p-7f, 0x1.6d4362p-10f, 0x1.a12528p-13f};
-  return hn::Add(hn::Mul(hn::Mul(Polynomial(r, kQ), r), r), r);
+  return hn::MulAdd(hn::Mul(Polynomial(r, kQ), r), r, r);
 }
 
 struct ExpParts {
@@ -93,8 +91,8 @@ struct ExpParts {
 HWY_INLINE HWY_ATTR ExpParts ReduceExp(FloatVec c) {
   const Rounded n = RoundSmall(hn::Mul(c, Const(0x1.715476p+0f)));
   // ln 2 in two parts; the first has 9 mantissa bits, so n times it is exact.
-  const FloatVec r = hn::Sub(c, hn::Mul(n.value, Const(0.693359375f)));
-  return {hn::Sub(r, hn::Mul(n.value, Const(-0x1.bd0106p-13f))), n.integer};
+  const FloatVec r = hn::NegMulAdd(n.value, Const(0.693359375f), c);
+  return {hn::NegMulAdd(n.value, Const(-0x1.bd0106p-13f), r), n.integer};
 }
 
 /// 2^n e in two exact-power steps: only the last one can round (to a subnormal) or overflow.
@@ -136,7 +134,7 @@ struct ExpFn {
 HWY_INLINE HWY_ATTR FloatVec Exp2Reduced(FloatVec r) {
   constexpr float kQ[] = {0x1.62e430p-1f,  0x1.ebfbe0p-3f,  0x1.c6b08ep-5f, 0x1.3b29f0p-7f,
                           0x1.5d8726p-10f, 0x1.445e8ep-13f, 0x1.00f0a4p-16f};
-  return hn::Add(hn::Mul(Polynomial(r, kQ), r), Const(1.0f));
+  return hn::MulAdd(Polynomial(r, kQ), r, Const(1.0f));
 }
 /// 2^x for -126 <= x <= 126; of other numbers it is nothing in particular.
 HWY_INLINE HWY_ATTR FloatVec Exp2OfNormal(FloatVec x) {
@@ -144,7 +142,7 @@ HWY_INLINE HWY_ATTR FloatVec Exp2OfNormal(FloatVec x) {
   constexpr float kQ[] = {0x1.62e430p-1f, 0x1.ebfbe0p-3f,  0x1.c6aed0p-5f,
                           0x1.3b29acp-7f, 0x1.5f47dap-10f, 0x1.448ec6p-13f};
   const FloatVec r = hn::Sub(x, n.value);
-  const FloatVec power = MulThenAdd(Polynomial(r, kQ), r, Const(1.0f));
+  const FloatVec power = hn::MulAdd(Polynomial(r, kQ), r, Const(1.0f));
   return hn::BitCast(FloatTag(), hn::Add(hn::BitCast(IntTag(), power), hn::ShiftLeft<23>(n.integer)));
 }
 
@@ -430,7 +428,7 @@ HWY_INLINE HWY_ATTR FloatVec Tanh(FloatVec x) {
 HWY_INLINE HWY_ATTR FloatVec ErfSmall(FloatVec x) {
   constexpr float kP[] = {0x1.06eba8p-3f, -0x1.812740p-2f,  0x1.ce2d2cp-4f, -0x1.b7fc6ap-6f,
                           0x1.541eb6p-8f, -0x1.a4a46cp-11f, 0x1.4b2ff6p-14f};
-  return hn::Add(hn::Mul(x, Polynomial(hn::Mul(x, x), kP)), x);
+  return hn::MulAdd(x, Polynomial(hn::Mul(x, x), kP), x);
 }
 
 HWY_INLINE HWY_ATTR FloatVec Erf(FloatVec x) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/simd/loss.h"
+#include "kernels/simd/test_targets.h"
 
 namespace reprise::kernels::simd {
 namespace {
@@ -54,10 +55,11 @@ std::vector<float> AllResults(int64_t n) {
 
 TEST(NormalizeSimd, EveryInstructionSetGivesTheSameBits) {
   int targets = 0;
-  std::vector<std::vector<float>> first;
+  std::vector<std::vector<float>> first_of[2];  // without and with fused multiply-add
   for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1, ++targets) {
     hwy::SetSupportedTargetsForTest(rest & -rest);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    std::vector<std::vector<float>>& first = first_of[testing::HasFusedMultiplyAdd(rest & -rest)];
     for (size_t i = 0; i < std::size(kLengths); ++i) {
       const std::vector<float> results = AllResults(kLengths[i]);
       if (first.size() == i) first.push_back(results);

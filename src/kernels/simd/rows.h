@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Vector bodies for contiguous rows of float32, float16 and bfloat16. Compiled once per instruction set and chosen at
-// run time; every set gives the same bits, because each function is a fixed sequence of IEEE operations without fusion
-// and the last partial vector runs through the same code.
+// run time; every set gives the same bits, because each function is a fixed sequence of IEEE operations and the last
+// partial vector runs through the same code. Exponentials, logarithms and their like (math-inl.h) multiply and add with
+// one rounding where the set can: there all sets that can give the same bits.
 //
 // Aliasing: the output row may be an input row, other overlap is not allowed.
 #pragma once

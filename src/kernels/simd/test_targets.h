@@ -23,4 +23,15 @@ int ForEachTarget(Fn&& fn) {
   return count;
 }
 
+/// Whether an instruction set multiplies and adds with one rounding. Functions that do so where they can give the same
+/// bits on all that have it, and on all that have not. \pre The source of the function does not name AVX3_DL
+/// (targets.h): where that one alone is chosen, its scalar code runs.
+inline bool HasFusedMultiplyAdd(int64_t target) {
+#if HWY_ARCH_X86
+  return (target & (HWY_AVX2 | HWY_AVX3)) != 0;
+#else
+  return (target & (HWY_EMU128 | HWY_SCALAR)) == 0;
+#endif
+}
+
 }  // namespace reprise::kernels::simd::testing
