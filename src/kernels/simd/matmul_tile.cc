@@ -44,10 +44,11 @@ struct Ahead {
 };
 
 // kRows rows times kPanels panels of c stay in registers over the whole depth. What is read next is asked for on the
-// way, and the rows of c, which the loads at the end would wait for.
+// way, and the rows of c, which the loads at the end would wait for. What is given by reference is not written before:
+// reading it again in one piece would wait for the stores of the tile before.
 template <int kRows, int kPanels, class T, class B>
-HWY_ATTR void Tile(LeftRows<T> left, const B* right, RightPanels<B> layout, T* c, int64_t c_stride, int64_t depth,
-                   bool accumulates, const Ahead& ahead) {
+HWY_ATTR void Tile(LeftRows<T> left, const B* right, const RightPanels<B>& layout, T* c, int64_t c_stride,
+                   int64_t depth, bool accumulates, const Ahead& ahead) {
   const Tag<T> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   constexpr int kBases = (kRows + 2) / 3;  // one for each three rows, so that addresses fit in registers
@@ -55,6 +56,7 @@ HWY_ATTR void Tile(LeftRows<T> left, const B* right, RightPanels<B> layout, T* c
   HWY_UNROLL(4) for (int g = 0; g < kBases; ++g) base[g] = left.data + 3 * g * left.row_stride;
   const int64_t row_stride = left.row_stride;
   const int64_t panel_stride = kPanels > 1 ? layout.panel_stride : 0;
+  const int64_t right_stride = layout.row_stride;
   const char* next = ahead.data;
   int64_t lines_left = ahead.left;
   T* next_row = c;
@@ -90,7 +92,7 @@ HWY_ATTR void Tile(LeftRows<T> left, const B* right, RightPanels<B> layout, T* c
         }
       }
       HWY_UNROLL(4) for (int g = 0; g < kBases; ++g)++ base[g];
-      right += layout.row_stride;
+      right += right_stride;
     }
   }
   HWY_UNROLL(12) for (int i = 0; i < kRows; ++i, c += c_stride) {
@@ -179,8 +181,8 @@ class Prefetcher {
 };
 
 template <class T, class B>
-using TileFn = void (*)(LeftRows<T> left, const B* right, RightPanels<B> layout, T* c, int64_t c_stride, int64_t depth,
-                        bool accumulates, const Ahead& ahead);
+using TileFn = void (*)(LeftRows<T> left, const B* right, const RightPanels<B>& layout, T* c, int64_t c_stride,
+                        int64_t depth, bool accumulates, const Ahead& ahead);
 
 // Few rows have too few sums for the latency of an addition, so that they take several panels at a time.
 constexpr int PanelsOf(int rows) {
