@@ -30,6 +30,8 @@ inline constexpr int64_t kPackCols = 128;
 /// Rows that share one packing of the right operand, and what they may take.
 inline constexpr int64_t kGroupRows = 4 * kBlockRows;
 inline constexpr int64_t kGroupBytes = kGroupRows * kBlockDepth * 8;
+/// Work items below which groups of rows are cut, while they have kBlockRows each.
+inline constexpr int64_t kUnitsWanted = 8;
 /// So far apart are the rows of a copied left operand: they lie in different cache sets.
 inline constexpr int64_t kLeftStride = kBlockDepth + 16;
 /// The same for the matrix unit, which reads whole lines.
@@ -162,9 +164,12 @@ struct Problem {
     const int64_t most =
         uses_unit ? kUnitGroupRows : std::min(kGroupRows, kGroupBytes / (kBlockDepth * ItemSize(compute)));
     const int64_t tile = uses_unit ? simd::kUnitRows : simd::kTileRows;
-    group_rows = way == Way::kTiles ? RoundUp(DivideUp(m, std::max<int64_t>(1, DivideUp(m, most))), tile) : m;
-    row_groups = group_rows == 0 ? 0 : DivideUp(m, group_rows);
     col_units = DivideUp(n, unit_cols);
+    int64_t groups = std::max<int64_t>(1, DivideUp(m, most));
+    // Few columns are few work items: packing them for each of more groups costs less than threads without one.
+    while (!uses_unit && batch * groups * col_units < kUnitsWanted && m >= 2 * groups * kBlockRows) groups *= 2;
+    group_rows = way == Way::kTiles ? RoundUp(DivideUp(m, groups), tile) : m;
+    row_groups = group_rows == 0 ? 0 : DivideUp(m, group_rows);
   }
 
   int64_t units() const { return batch * row_groups * col_units; }

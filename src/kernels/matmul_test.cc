@@ -217,6 +217,20 @@ TEST(MatMulTest, TheSplitDoesNotChangeABit) {
 }
 
 // Low tiles and high ones; of one panel, of several, of a pair and one more.
+// Threads take work items: a tall result of few columns is cut by rows, too, and no matrix into pieces that do not pay.
+TEST(MatMulTest, TallResultsOfFewColumnsHaveSeveralWorkItems) {
+  const auto units = [](int64_t m, int64_t k, int64_t n, DType type) {
+    return MatMulUnitCount(MakeContiguous(nullptr, type, {m, k}), MakeContiguous(nullptr, type, {k, n}), type,
+                           MakeContiguous(nullptr, type, {m, n}));
+  };
+  for (const DType type : {DType::kFloat, DType::kDouble}) {
+    EXPECT_GE(units(300, 512, 96, type), 6);
+    EXPECT_GE(units(1024, 128, 64, type), 8);
+    EXPECT_EQ(units(200, 64, 32, type), 1) << "less than two groups of rows";
+    EXPECT_EQ(units(500, 64, 512, type), units(100, 64, 512, type)) << "columns are enough";
+  }
+}
+
 TEST(MatMulTest, TheFormOfTilesDoesNotChangeABit) {
   struct UsualCache {
     ~UsualCache() { simd::PretendFirstCache(0); }
