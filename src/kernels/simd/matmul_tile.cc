@@ -117,16 +117,17 @@ class Prefetcher {
     NextRead behind = *next;
     if (behind.is_behind_panels) {
       // While some are read, as many behind them have to come.
-      own_panels_ = std::max<int64_t>(0, panels - at_once);
-      const NextRead own = {static_cast<const char*>(right) + at_once * panel_bytes, 1, 0, own_panels_ * panel_bytes};
-      own_ = Source(own, own_panels_, at_once, tiles, depth);
+      const int64_t own = std::max<int64_t>(0, panels - at_once);
+      first_next_ = (own + at_once - 1) / at_once * at_once;
+      own_ = Source({static_cast<const char*>(right) + at_once * panel_bytes, 1, 0, own * panel_bytes}, first_next_,
+                    at_once, tiles, depth);
       behind.row_bytes = std::min(behind.row_bytes, at_once * panel_bytes);
     }
-    next_ = Source(behind, panels - own_panels_, at_once, tiles, depth);
+    next_ = Source(behind, panels - first_next_, at_once, tiles, depth);
   }
   // For the next tile, of panels from `panel` on: of one, or of as many as are read together.
   HWY_INLINE Ahead OfTile(int64_t panel, bool is_one) {
-    return panel < own_panels_ ? own_.Take(is_one) : next_.Take(is_one);
+    return panel < first_next_ ? own_.Take(is_one) : next_.Take(is_one);
   }
 
  private:
@@ -176,8 +177,8 @@ class Prefetcher {
   };
 
   Source own_;              // panels but the first ones
-  Source next_;             // what the caller names
-  int64_t own_panels_ = 0;  // during which own_ is asked for
+  Source next_;             // what the caller names,
+  int64_t first_next_ = 0;  // during panels from this one on
 };
 
 template <class T, class B>
