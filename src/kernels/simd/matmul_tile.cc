@@ -109,8 +109,8 @@ HWY_ATTR void Tile(LeftRows<T> left, const B* right, const RightPanels<B>& layou
 // What will be read next, in the order of memory: each tile asks for some lines behind those of the tile before it.
 class Prefetcher {
  public:
-  // `panels`: of the right operand, back to back, `panel_bytes` each. `at_once` of them have `tiles` tiles together, and
-  // one that is left has as many.
+  // `panels`: of the right operand, back to back, `panel_bytes` each. `at_once` of them have `tiles` tiles together,
+  // and one that is left has as many.
   Prefetcher(const NextRead* next, const void* right, int64_t panels, int64_t panel_bytes, int64_t at_once,
              int64_t tiles, int64_t depth) {
     if (next == nullptr) return;

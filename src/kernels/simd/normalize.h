@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Vector bodies of normalize.h: contiguous rows of float32, one after the other. Every instruction set that has
-// fused multiply-add gives the same bits: sums run in 32 lanes (element i in lane i % 32), folded pairwise, in blocks of
-// 4096 elements whose sums are added in float64.
+// fused multiply-add gives the same bits: sums run in 32 lanes (element i in lane i % 32), folded pairwise, in blocks
+// of 4096 elements whose sums are added in float64.
 #pragma once
 
 #include <cstdint>
