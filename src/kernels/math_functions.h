@@ -16,9 +16,8 @@
 //   integers are exact as far as each operation rounds once. float64 is the C library's, but Erfinv (two of Halley's
 //   steps); complex64 computes in complex128.
 // NaN, Inf  as the C library.
-// Sameness  vector body, tail and all instruction sets that have fused multiply-add agree; float64 and complex
-// functions
-//   are the C library's.
+// Sameness  vector body, tail and instruction sets agree, but for those without fused multiply-add; float64 and complex
+//   functions are the C library's.
 #pragma once
 
 #include "kernels/elementwise.h"
