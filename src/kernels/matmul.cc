@@ -556,6 +556,17 @@ ProductWork MatMulUnitWork(const TensorRef& a, const TensorRef& b, DType compute
   return Problem(a, b, compute, out, is_prepared).UnitWork();
 }
 
+bool MatMulCallsAreCheap(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
+                         bool is_prepared) {
+  if (IsInt8Product(a, b, compute, out)) return false;
+  const Problem problem(a, b, compute, out, is_prepared);
+  return problem.way == Way::kTiles && !problem.uses_pairs && !problem.uses_unit &&
+         problem.is_left_in_place(DispatchAccumulation(compute, [](auto sum) {
+           using T = typename decltype(sum)::Type;
+           return DTypeOf<T>();
+         }));
+}
+
 int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
                            bool is_prepared) {
   if (IsInt8Product(a, b, compute, out)) return Int8MatMulScratchBytes(out, a.sizes[a.rank - 1]);

@@ -45,6 +45,10 @@ struct ProductWork {
 ProductWork MatMulUnitWork(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
                            bool is_prepared = false);
 
+/// Whether a call of MatMul does nothing once for all of its items: the left operand is read where it lies, in tiles.
+bool MatMulCallsAreCheap(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
+                         bool is_prepared = false);
+
 /// What MatMulScratchBytes gives at most.
 inline constexpr int64_t kMostMatMulScratchBytes = int64_t{4} << 20;
 

@@ -182,7 +182,8 @@ struct SplitRun {
 };
 
 // Calls that a part makes are no smaller than what so many for each would be.
-constexpr int64_t kMostCallsOfPart = 16;
+constexpr int64_t kMostCallsOfPart = 6;
+constexpr int64_t kMostCheapCallsOfPart = 16;
 
 // The row function of any element-wise launch.
 void RunKernel(const void* args, int64_t begin, int64_t end) {
@@ -278,6 +279,7 @@ Launch::Launch(const Launch& other)
       grain(other.grain),
       scratch_bytes(other.scratch_bytes),
       scratch_offset(other.scratch_offset),
+      has_cheap_calls(other.has_cheap_calls),
       find_range_call(other.find_range_call),
       element(other.element),
       find_rows(other.find_rows),
@@ -382,7 +384,7 @@ void Launch::Run(device::RunContext& context, void* workspace) const {
     return;
   }
   // Each part has a block of scratch. No call is for less than half of what is worth a thread.
-  const int64_t most_calls = parts_ * kMostCallsOfPart;
+  const int64_t most_calls = parts_ * (has_cheap_calls ? kMostCheapCallsOfPart : kMostCallsOfPart);
   SplitRun run{*this, all, {units, std::max({int64_t{1}, grain / 2, (units + most_calls - 1) / most_calls}), parts_}};
   const auto body = [](void* arg, int64_t first, int64_t last) {
     auto& [launch, memory, left] = *static_cast<SplitRun*>(arg);

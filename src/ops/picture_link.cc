@@ -358,6 +358,7 @@ void ConvolutionLink::AddConvolution(const TensorRef& out, const TensorRef& inpu
   if (addend == nullptr) convolution_->uses[4].slot = OperandUse::kAbsent;
   convolution_->units = conv().units();
   convolution_->grain = GrainOfProduct(conv().unit_cost());
+  convolution_->has_cheap_calls = true;
   convolution_->scratch_bytes = static_cast<uint64_t>(conv().ScratchBytes());
   convolution_->Seal();
 }

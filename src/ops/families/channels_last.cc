@@ -139,6 +139,7 @@ Status AddLaunches(OpCall& call, const kernels::ConvShape& shape, const Operands
   }
   launch.units = conv->units();
   launch.grain = GrainOfProduct(conv->unit_cost());
+  launch.has_cheap_calls = true;
   call.AddScratch(launch, static_cast<uint64_t>(conv->ScratchBytes()));
   if (!operands.has_planes) return {};
   Launch& turn = call.AddLaunch(RunPlanesOfPixels);

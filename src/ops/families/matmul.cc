@@ -156,6 +156,7 @@ uint64_t CutProduct(Launch& launch) {
   launch.units = kernels::MatMulUnitCount(a, b, launch.compute, out, is_prepared);
   if (launch.units == 0) return 0;
   launch.grain = GrainOf(kernels::MatMulUnitWork(a, b, launch.compute, out, is_prepared));
+  launch.has_cheap_calls = kernels::MatMulCallsAreCheap(a, b, launch.compute, out, is_prepared);
   return static_cast<uint64_t>(kernels::MatMulScratchBytes(a, b, launch.compute, out, is_prepared));
 }
 
