@@ -231,6 +231,21 @@ TEST(MatMulTest, TallResultsOfFewColumnsHaveSeveralWorkItems) {
   }
 }
 
+// Where each call copies the left operand, threads must not make many calls.
+TEST(MatMulTest, CallsAreCheapWhereTheLeftOperandIsReadWhereItLies) {
+  const auto is_cheap = [](const TensorRef& a, DType type) {
+    return MatMulCallsAreCheap(a, MakeContiguous(nullptr, a.dtype, {64, 96}), type,
+                               MakeContiguous(nullptr, a.dtype, {100, 96}));
+  };
+  const TensorRef rows = MakeContiguous(nullptr, DType::kFloat, {100, 64});
+  TensorRef columns = MakeContiguous(nullptr, DType::kFloat, {64, 100});
+  std::swap(columns.sizes[0], columns.sizes[1]);
+  std::swap(columns.strides[0], columns.strides[1]);
+  EXPECT_EQ(is_cheap(rows, DType::kFloat), !simd::HasMatrixUnitForFloat32());
+  EXPECT_FALSE(is_cheap(columns, DType::kFloat));
+  EXPECT_FALSE(is_cheap(MakeContiguous(nullptr, DType::kFloat16, {100, 64}), DType::kFloat16));
+}
+
 TEST(MatMulTest, TheFormOfTilesDoesNotChangeABit) {
   struct UsualCache {
     ~UsualCache() { simd::PretendFirstCache(0); }
