@@ -560,11 +560,7 @@ bool MatMulCallsAreCheap(const TensorRef& a, const TensorRef& b, DType compute, 
                          bool is_prepared) {
   if (IsInt8Product(a, b, compute, out)) return false;
   const Problem problem(a, b, compute, out, is_prepared);
-  return problem.way == Way::kTiles && !problem.uses_pairs && !problem.uses_unit &&
-         problem.is_left_in_place(DispatchAccumulation(compute, [](auto sum) {
-           using T = typename decltype(sum)::Type;
-           return DTypeOf<T>();
-         }));
+  return problem.way == Way::kTiles && !problem.uses_pairs && !problem.uses_unit;
 }
 
 int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,

@@ -45,7 +45,8 @@ struct ProductWork {
 ProductWork MatMulUnitWork(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
                            bool is_prepared = false);
 
-/// Whether a call of MatMul does nothing once for all of its items: the left operand is read where it lies, in tiles.
+/// Whether calls of MatMul for few items are worth it: in tiles of numbers as they are, where a copy of the left
+/// operand for each call takes less than threads that wait for each other at the end.
 bool MatMulCallsAreCheap(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
                          bool is_prepared = false);
 

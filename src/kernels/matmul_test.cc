@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "../../tests/unit/scale.h"
+#include "kernels/simd/bfloat16_pairs.h"
 #include "kernels/simd/first_cache.h"
 #include "kernels/simd/matmul_tile.h"
 #include "kernels/simd/matrix_unit.h"
@@ -231,19 +232,17 @@ TEST(MatMulTest, TallResultsOfFewColumnsHaveSeveralWorkItems) {
   }
 }
 
-// Where each call copies the left operand, threads must not make many calls.
-TEST(MatMulTest, CallsAreCheapWhereTheLeftOperandIsReadWhereItLies) {
-  const auto is_cheap = [](const TensorRef& a, DType type) {
-    return MatMulCallsAreCheap(a, MakeContiguous(nullptr, a.dtype, {64, 96}), type,
-                               MakeContiguous(nullptr, a.dtype, {100, 96}));
+// Products in tiles end closer together; those that find out about the left operand in each call, or run through memory
+// once, take larger pieces.
+TEST(MatMulTest, CallsAreCheapInTiles) {
+  const auto is_cheap = [](int64_t rows, DType type) {
+    return MatMulCallsAreCheap(MakeContiguous(nullptr, type, {rows, 64}), MakeContiguous(nullptr, type, {64, 96}), type,
+                               MakeContiguous(nullptr, type, {rows, 96}));
   };
-  const TensorRef rows = MakeContiguous(nullptr, DType::kFloat, {100, 64});
-  TensorRef columns = MakeContiguous(nullptr, DType::kFloat, {64, 100});
-  std::swap(columns.sizes[0], columns.sizes[1]);
-  std::swap(columns.strides[0], columns.strides[1]);
-  EXPECT_EQ(is_cheap(rows, DType::kFloat), !simd::HasMatrixUnitForFloat32());
-  EXPECT_FALSE(is_cheap(columns, DType::kFloat));
-  EXPECT_FALSE(is_cheap(MakeContiguous(nullptr, DType::kFloat16, {100, 64}), DType::kFloat16));
+  EXPECT_EQ(is_cheap(100, DType::kFloat), !simd::HasMatrixUnitForFloat32());
+  EXPECT_EQ(is_cheap(100, DType::kFloat16), !simd::HasMatrixUnit());
+  EXPECT_EQ(is_cheap(100, DType::kBFloat16), !simd::HasFastBFloat16Pairs() && !simd::HasMatrixUnit());
+  EXPECT_FALSE(is_cheap(1, DType::kFloat));
 }
 
 TEST(MatMulTest, TheFormOfTilesDoesNotChangeABit) {

@@ -111,7 +111,7 @@ class Launch {
   int64_t grain = 0;            ///< fewest items that are worth a thread; 0: all on one
   uint64_t scratch_bytes = 0;   ///< for each concurrent call of the kernel; up to kMostStackBytes it is on its stack
   uint64_t scratch_offset = 0;  ///< in the workspace, of what is not
-  /// A call does next to nothing beside its items: threads take few of them at a time, so that they end together.
+  /// What a call does beside its items is little: threads take few of them at a time, so that they end together.
   bool has_cheap_calls = false;
 
   /// Set for kernels whose items are the elements of refs, each computed from the same elements; refs are coalesced.
