@@ -553,14 +553,9 @@ int64_t MatMulUnitCount(const TensorRef& a, const TensorRef& b, DType compute, c
 
 ProductWork MatMulUnitWork(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
                            bool is_prepared) {
-  return Problem(a, b, compute, out, is_prepared).UnitWork();
-}
-
-bool MatMulCallsAreCheap(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
-                         bool is_prepared) {
-  if (IsInt8Product(a, b, compute, out)) return false;
-  const Problem problem(a, b, compute, out, is_prepared);
-  return problem.way == Way::kTiles && !problem.uses_pairs && !problem.uses_unit;
+  ProductWork work = Problem(a, b, compute, out, is_prepared).UnitWork();
+  if (IsInt8Product(a, b, compute, out)) work.has_cheap_calls = false;
+  return work;
 }
 
 int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,

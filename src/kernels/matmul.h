@@ -41,14 +41,12 @@ int64_t MatMulUnitCount(const TensorRef& a, const TensorRef& b, DType compute, c
 struct ProductWork {
   int64_t multiply_adds;
   int64_t bytes;  ///< of the right operand
+  /// Calls for few items are worth it: in tiles of numbers as they are, where a copy of the left operand for each call
+  /// takes less than threads that wait for each other at the end.
+  bool has_cheap_calls;
 };
 ProductWork MatMulUnitWork(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
                            bool is_prepared = false);
-
-/// Whether calls of MatMul for few items are worth it: in tiles of numbers as they are, where a copy of the left
-/// operand for each call takes less than threads that wait for each other at the end.
-bool MatMulCallsAreCheap(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
-                         bool is_prepared = false);
 
 /// What MatMulScratchBytes gives at most.
 inline constexpr int64_t kMostMatMulScratchBytes = int64_t{4} << 20;

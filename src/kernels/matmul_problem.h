@@ -177,7 +177,8 @@ struct Problem {
     const int64_t cols = std::min(unit_cols, n);
     const int64_t depth = std::max<int64_t>(1, k);
     const int64_t products = std::min(group_rows, m) * cols * depth;
-    return {uses_unit ? products * parts * parts / kUnitSpeed : products, cols * depth * ItemSize(b.dtype)};
+    return {uses_unit ? products * parts * parts / kUnitSpeed : products, cols * depth * ItemSize(b.dtype),
+            way == Way::kTiles && !uses_pairs && !uses_unit};
   }
   /// Whether the left operand can be read where it lies by products that add in `type`.
   bool is_left_in_place(DType type) const { return a.dtype == type && (a.strides[a.rank - 1] == 1 || k == 1); }

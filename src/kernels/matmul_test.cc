@@ -217,7 +217,6 @@ TEST(MatMulTest, TheSplitDoesNotChangeABit) {
   }
 }
 
-// Low tiles and high ones; of one panel, of several, of a pair and one more.
 // Threads take work items: a tall result of few columns is cut by rows, too, and no matrix into pieces that do not pay.
 TEST(MatMulTest, TallResultsOfFewColumnsHaveSeveralWorkItems) {
   const auto units = [](int64_t m, int64_t k, int64_t n, DType type) {
@@ -236,8 +235,9 @@ TEST(MatMulTest, TallResultsOfFewColumnsHaveSeveralWorkItems) {
 // once, take larger pieces.
 TEST(MatMulTest, CallsAreCheapInTiles) {
   const auto is_cheap = [](int64_t rows, DType type) {
-    return MatMulCallsAreCheap(MakeContiguous(nullptr, type, {rows, 64}), MakeContiguous(nullptr, type, {64, 96}), type,
-                               MakeContiguous(nullptr, type, {rows, 96}));
+    return MatMulUnitWork(MakeContiguous(nullptr, type, {rows, 64}), MakeContiguous(nullptr, type, {64, 96}), type,
+                          MakeContiguous(nullptr, type, {rows, 96}))
+        .has_cheap_calls;
   };
   EXPECT_EQ(is_cheap(100, DType::kFloat), !simd::HasMatrixUnitForFloat32());
   EXPECT_EQ(is_cheap(100, DType::kFloat16), !simd::HasMatrixUnit());
@@ -245,6 +245,7 @@ TEST(MatMulTest, CallsAreCheapInTiles) {
   EXPECT_FALSE(is_cheap(1, DType::kFloat));
 }
 
+// Low tiles and high ones; of one panel, of several, of a pair and one more.
 TEST(MatMulTest, TheFormOfTilesDoesNotChangeABit) {
   struct UsualCache {
     ~UsualCache() { simd::PretendFirstCache(0); }

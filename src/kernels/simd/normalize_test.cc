@@ -54,25 +54,20 @@ std::vector<float> AllResults(int64_t n) {
 }
 
 TEST(NormalizeSimd, EveryInstructionSetGivesTheSameBits) {
-  int targets = 0;
   std::vector<std::vector<float>> first_of[2];  // without and with fused multiply-add
-  for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1, ++targets) {
-    hwy::SetSupportedTargetsForTest(rest & -rest);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    std::vector<std::vector<float>>& first = first_of[testing::HasFusedMultiplyAdd(rest & -rest)];
+  const int targets = testing::ForEachTarget([&](int64_t target) {
+    std::vector<std::vector<float>>& first = first_of[testing::HasFusedMultiplyAdd(target)];
     for (size_t i = 0; i < std::size(kLengths); ++i) {
       const std::vector<float> results = AllResults(kLengths[i]);
       if (first.size() == i) first.push_back(results);
       ASSERT_EQ(first[i].size(), results.size());
       for (size_t k = 0; k < results.size(); ++k) {
         ASSERT_EQ(std::memcmp(&first[i][k], &results[k], sizeof(float)), 0)
-            << hwy::TargetName(rest & -rest) << ", length " << kLengths[i] << ", number " << k << ": " << first[i][k]
+            << hwy::TargetName(target) << ", length " << kLengths[i] << ", number " << k << ": " << first[i][k]
             << " and " << results[k];
       }
     }
-    hwy::SetSupportedTargetsForTest(0);
-  }
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  });
   EXPECT_GE(targets, 2) << "nothing was compared";
 }
 

@@ -155,8 +155,9 @@ uint64_t CutProduct(Launch& launch) {
   const bool is_prepared = launch.uses[2].is_prepared;
   launch.units = kernels::MatMulUnitCount(a, b, launch.compute, out, is_prepared);
   if (launch.units == 0) return 0;
-  launch.grain = GrainOf(kernels::MatMulUnitWork(a, b, launch.compute, out, is_prepared));
-  launch.has_cheap_calls = kernels::MatMulCallsAreCheap(a, b, launch.compute, out, is_prepared);
+  const kernels::ProductWork work = kernels::MatMulUnitWork(a, b, launch.compute, out, is_prepared);
+  launch.grain = GrainOf(work);
+  launch.has_cheap_calls = work.has_cheap_calls;
   return static_cast<uint64_t>(kernels::MatMulScratchBytes(a, b, launch.compute, out, is_prepared));
 }
 
