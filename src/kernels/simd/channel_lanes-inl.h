@@ -85,14 +85,39 @@ class Finish {
         high_(hn::Set(Floats(), epilogue.high)) {}
 
   HWY_INLINE HWY_ATTR Vector operator()(Vector sum, int64_t pixel) const {
-    if (has_bias_) sum = hn::Add(sum, bias_);
-    if (has_scaling_) sum = hn::Add(hn::Mul(hn::Sub(sum, centre_), scale_), shift_);
-    if (addend_ != nullptr) sum = hn::Add(sum, lanes_.Load(addend_ + pixel * addend_stride_));
+    Vector sums[1] = {sum};
+    Apply(sums, pixel);
+    return sums[0];
+  }
+
+  // Of pixels that follow one another. The loops are unrolled, so that sums stay in registers.
+  template <int kPixels>
+  HWY_INLINE HWY_ATTR void Apply(Vector (&sums)[kPixels], int64_t pixel) const {
+    if (has_bias_) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kPixels; ++i) sums[i] = hn::Add(sums[i], bias_);
+    }
+    if (has_scaling_) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kPixels; ++i) sums[i] = hn::Add(hn::Mul(hn::Sub(sums[i], centre_), scale_), shift_);
+    }
+    if (addend_ != nullptr) {
+      const float* addend = addend_ + pixel * addend_stride_;
+#pragma GCC unroll 16
+      for (int i = 0; i < kPixels; ++i, addend += addend_stride_) sums[i] = hn::Add(sums[i], lanes_.Load(addend));
+    }
     if (is_relu_) {
       const Vector zero = hn::Zero(Floats());
-      return hn::IfThenElse(hn::Le(sum, zero), zero, sum);
+#pragma GCC unroll 16
+      for (int i = 0; i < kPixels; ++i) sums[i] = hn::IfThenElse(hn::Le(sums[i], zero), zero, sums[i]);
+    } else if (clamps_) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kPixels; ++i) sums[i] = Clamp(sums[i]);
     }
-    if (!clamps_) return sum;
+  }
+
+ private:
+  HWY_INLINE HWY_ATTR Vector Clamp(Vector sum) const {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
     return hn::Min(high_, hn::Max(low_, sum));  // the second one where one is NaN
 #else
@@ -101,7 +126,6 @@ class Finish {
 #endif
   }
 
- private:
   Lanes lanes_;
   bool has_bias_, has_scaling_, clamps_, is_relu_;
   const float* addend_;

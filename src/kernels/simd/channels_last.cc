@@ -23,15 +23,30 @@ constexpr int64_t kElementsAtOnce = 6 << 10;
 
 // ---- Products over channels ----
 
+// Sums of one vector of columns, from column `at` on.
+template <int kPixels, class Some>
+HWY_INLINE HWY_ATTR void Store(const PixelBlock& block, int64_t pixel, int64_t at, Vector (&sums)[kPixels], Some some) {
+  float* const first = block.out + pixel * block.out_stride + at;
+  if (block.accumulates) {
+    const float* from = first;
+#pragma GCC unroll 16
+    for (int i = 0; i < kPixels; ++i, from += block.out_stride) sums[i] = hn::Add(some.Load(from), sums[i]);
+  }
+  if (block.is_last) Finish(block.epilogue, at, some).Apply(sums, pixel);
+  float* to = first;
+#pragma GCC unroll 16
+  for (int i = 0; i < kPixels; ++i, to += block.out_stride) some.Store(sums[i], to);
+}
+
 // kPixels pixels from `pixel` on, by kVectors vectors of columns of one panel, from column `at` on. kAsks: `ask` is
 // fetched meanwhile, as many lines as there are rows in the panel.
 template <int kPixels, int kVectors, bool kAsks>
 HWY_ATTR void Tile(const PixelBlock& block, int64_t pixel, const float* panel, int64_t at, const float* ask) {
   const Floats d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  Vector sum[kPixels][kVectors];
-  for (int i = 0; i < kPixels; ++i) {
-    for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Zero(d);
+  Vector sum[kVectors][kPixels];
+  for (int v = 0; v < kVectors; ++v) {
+    for (int i = 0; i < kPixels; ++i) sum[v][i] = hn::Zero(d);
   }
   // What the end of the next tile will touch comes while this one is computed.
   for (int i = 0; i < kPixels; ++i) {
@@ -59,26 +74,17 @@ HWY_ATTR void Tile(const PixelBlock& block, int64_t pixel, const float* panel, i
       for (int v = 0; v < kVectors; ++v) columns_of_k[v] = hn::LoadU(d, panel + v * lanes);
       for (int i = 0; i < kPixels; ++i) {
         const auto value = hn::Set(d, row[i][k]);
-        for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::MulAdd(value, columns_of_k[v], sum[i][v]);
+        for (int v = 0; v < kVectors; ++v) sum[v][i] = hn::MulAdd(value, columns_of_k[v], sum[v][i]);
       }
     }
   }
-  const auto store = [&](int v, auto some) HWY_ATTR {
-    const Finish finish(block.epilogue, at + v * lanes, some);
-    float* to = block.out + pixel * block.out_stride + at + v * lanes;
-    for (int i = 0; i < kPixels; ++i, to += block.out_stride) {
-      Vector total = sum[i][v];
-      if (block.accumulates) total = hn::Add(some.Load(to), total);
-      if (block.is_last) total = finish(total, pixel + i);
-      some.Store(total, to);
-    }
-  };
   const int64_t columns = block.columns - at;
+#pragma GCC unroll 2
   for (int v = 0; v < kVectors; ++v) {
     if (columns >= (v + 1) * lanes) {
-      store(v, AllLanes());
+      Store(block, pixel, at + v * lanes, sum[v], AllLanes());
     } else {
-      store(v, FirstLanes(columns - v * lanes));
+      Store(block, pixel, at + v * lanes, sum[v], FirstLanes(columns - v * lanes));
     }
   }
 }
@@ -149,9 +155,9 @@ template <int kPixels, int kVectors, int kKernel, int kStep, class Some>
 HWY_INLINE HWY_ATTR void Strip(const PlanePixels& block, int64_t pixel, int64_t at, Some some) {
   const Floats d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  Vector sum[kPixels][kVectors];
-  for (int i = 0; i < kPixels; ++i) {
-    for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Zero(d);
+  Vector sum[kVectors][kPixels];
+  for (int v = 0; v < kVectors; ++v) {
+    for (int i = 0; i < kPixels; ++i) sum[v][i] = hn::Zero(d);
   }
   const float* const* rows = block.rows + pixel * block.pixel_step;
   const float* weight = block.weights + at;
@@ -170,7 +176,7 @@ HWY_INLINE HWY_ATTR void Strip(const PlanePixels& block, int64_t pixel, int64_t 
         for (int i = 0; i < kPixels; ++i) {
           const int x = column - i * kStep;
           if (x < 0 || x >= kKernel) continue;
-          for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::MulAdd(value[v], factor[x][v], sum[i][v]);
+          for (int v = 0; v < kVectors; ++v) sum[v][i] = hn::MulAdd(value[v], factor[x][v], sum[v][i]);
         }
       }
     } else {
@@ -179,15 +185,17 @@ HWY_INLINE HWY_ATTR void Strip(const PlanePixels& block, int64_t pixel, int64_t 
         for (int v = 0; v < kVectors; ++v) factor[v] = some.Load(weight + v * lanes);
         for (int i = 0; i < kPixels; ++i) {
           const float* const from = rows[i * block.pixel_step + x * block.tap_step] + at;
-          for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::MulAdd(some.Load(from + v * lanes), factor[v], sum[i][v]);
+          for (int v = 0; v < kVectors; ++v) sum[v][i] = hn::MulAdd(some.Load(from + v * lanes), factor[v], sum[v][i]);
         }
       }
     }
   }
+#pragma GCC unroll 2
   for (int v = 0; v < kVectors; ++v) {
-    const Finish finish(block.epilogue, at + v * lanes, some);
+    Finish(block.epilogue, at + v * lanes, some).Apply(sum[v], pixel);
     float* to = block.out + pixel * block.out_stride + at + v * lanes;
-    for (int i = 0; i < kPixels; ++i, to += block.out_stride) some.Store(finish(sum[i][v], pixel + i), to);
+#pragma GCC unroll 16
+    for (int i = 0; i < kPixels; ++i, to += block.out_stride) some.Store(sum[v][i], to);
   }
 }
 
