@@ -132,24 +132,82 @@ void WaitList::WakeLocked() noexcept {
   announced_.store(false, std::memory_order_relaxed);
 }
 
+namespace {
+
+// Of the calling thread, the same one for as long as it lives.
+uint32_t SeatOfThread() noexcept {
+  static std::atomic<uint32_t> seats{0};
+  static thread_local const uint32_t seat = seats.fetch_add(1, std::memory_order_relaxed);
+  return seat;
+}
+
+}  // namespace
+
 // A loop that idle workers may join. Lives on the stack of the thread that called ParallelFor.
+//
+// Each thread has a share of its own, the same one in loops that follow one another: what it wrote in one of them it
+// finds in its caches in the next. When that is done it takes what others have left of theirs.
 struct Scheduler::Job {
   int64_t count;
   int64_t grain;
   void (*body)(void*, int64_t, int64_t);
   void* arg;
-  std::atomic<int64_t> next{0};
-  int helpers = 0;  // guarded by job_lock_
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+  static constexpr int kMostShares = 16;
+  Share shares[kMostShares];
+  int share_count;
+  uint32_t taken = 1;  // shares that a thread has for its own; guarded by job_lock_
+  uint32_t seat;       // of the thread whose stack it is, which has the first share
+  int helpers;         // guarded by job_lock_
   std::atomic<int> active{0};
   Job* link = nullptr;
   const RunPlace* place = nullptr;  // of the thread whose stack it is
   const Runnable* whole = nullptr;  // what that thread runs is part of it
 
-  void Work() {
-    for (;;) {
-      const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
-      if (begin >= count) return;
-      body(arg, begin, std::min(begin + grain, count));
+  Job(int64_t items, int64_t least, void (*what)(void*, int64_t, int64_t), void* with, int most_helpers)
+      : count(items),
+        grain(least),
+        body(what),
+        arg(with),
+        share_count(std::min(most_helpers + 1, kMostShares)),
+        seat(SeatOfThread()),
+        helpers(most_helpers) {
+    const int64_t chunks = (count + grain - 1) / grain;
+    for (int i = 0; i < share_count; ++i) {
+      shares[i].next.store(chunks * i / share_count * grain, std::memory_order_relaxed);
+      shares[i].end = std::min(chunks * (i + 1) / share_count * grain, count);
+    }
+  }
+
+  bool HasMore() const {
+    return std::any_of(shares, shares + share_count,
+                       [](const Share& share) { return share.next.load(std::memory_order_relaxed) < share.end; });
+  }
+
+  // Of a helper, with job_lock_ held.
+  int TakeShare() {
+    const int wanted = static_cast<int>((SeatOfThread() - seat) % static_cast<uint32_t>(share_count));
+    for (int i = 0; i < share_count; ++i) {
+      const int share = (wanted + i) % share_count;
+      if ((taken >> share & 1) != 0) continue;
+      taken |= uint32_t{1} << share;
+      return share;
+    }
+    return wanted;
+  }
+
+  void Work(int own) {
+    for (int i = 0; i < share_count; ++i) {
+      Share& share = shares[(own + i) % share_count];
+      for (;;) {
+        if (share.next.load(std::memory_order_relaxed) >= share.end) break;
+        const int64_t begin = share.next.fetch_add(grain, std::memory_order_relaxed);
+        if (begin >= share.end) break;
+        body(arg, begin, std::min(begin + grain, share.end));
+      }
     }
   }
 };
@@ -594,11 +652,12 @@ void Scheduler::CloseJob(Job& job) noexcept {
 bool Scheduler::HelpWithJob(const Runnable* whole) noexcept {
   if (job_count_.load(std::memory_order_relaxed) == 0) return false;
   Job* job = nullptr;
+  int share = 0;
   {
     MutexLock lock(job_lock_);
     for (Job** at = &jobs_; *at != nullptr; at = &(*at)->link) {
       if ((*at)->helpers == 0 || (whole != nullptr && (*at)->whole != whole)) continue;
-      if ((*at)->next.load(std::memory_order_relaxed) >= (*at)->count) {
+      if (!(*at)->HasMore()) {
         CloseJob(**at);
         continue;
       }
@@ -609,13 +668,14 @@ bool Scheduler::HelpWithJob(const Runnable* whole) noexcept {
         --job->helpers;
       }
       job->active.fetch_add(1, std::memory_order_relaxed);
+      share = job->TakeShare();
       break;
     }
   }
   if (job == nullptr) return false;
   {
     const Activity::Turn turn(job->place);
-    job->Work();
+    job->Work(share);
   }
   job->active.fetch_sub(1, std::memory_order_release);
   return true;
@@ -643,8 +703,7 @@ void Scheduler::ParallelFor(int64_t count, int64_t grain, void (*body)(void*, in
     if (count > 0) body(arg, 0, count);
     return;
   }
-  Job job{count, grain, body, arg};
-  job.helpers = helpers;
+  Job job(count, grain, body, arg, helpers);
   job.place = Activity::Place();
   if (Runnable* const running = job.place != nullptr ? job.place->running : nullptr; running != nullptr) {
     const Runnable* const whole = running->part_of_.load(std::memory_order_relaxed);
@@ -664,7 +723,7 @@ void Scheduler::ParallelFor(int64_t count, int64_t grain, void (*body)(void*, in
     epoch_.fetch_add(1, std::memory_order_release);
     FutexWake(epoch_, helpers);
   }
-  job.Work();
+  job.Work(0);
   {
     MutexLock lock(job_lock_);
     for (Job** at = &jobs_; *at != nullptr; at = &(*at)->link) {

@@ -151,28 +151,43 @@ constexpr ir::TaskType kCubeType = {.kind = ir::TaskKind::kKernel,
                                     .operands = OperandsOfTask,
                                     .name_of = NameOfTask};
 
-// Items of a launch, of which its parts take what is left, call by call: half of a fair share of it each time, so that
-// they end together although one of them came late or shares its core. What a kernel does once in a call is paid for by
-// `least` items.
+// Items of a launch. Each part has a share of its own, the same one in launches that follow one another (see
+// Scheduler::ParallelFor), and takes from it, and then from others', call by call: half of what is left each time, so
+// that parts end together although one of them came late or shares its core. What a kernel does once in a call is paid
+// for by `least` items.
 class ItemsLeft {
  public:
   ItemsLeft() = default;
-  ItemsLeft(int64_t items, int64_t least, int64_t parts) : items_(items), least_(least), share_(2 * parts) {}
+  ItemsLeft(int64_t items, int64_t least, int64_t parts)
+      : least_(least), parts_(parts), count_(std::min(parts, kMostShares)), divisor_(2 * (parts / count_)) {
+    for (int64_t i = 0; i < count_; ++i) {
+      shares_[i].next.store(items * i / count_, std::memory_order_relaxed);
+      shares_[i].end = items * (i + 1) / count_;
+    }
+  }
 
   // Empty where there is nothing left.
-  kernels::Range Take() {
-    int64_t from = next_.load(std::memory_order_relaxed);
-    int64_t to = 0;
-    do {
-      if (from >= items_) return {items_, items_};
-      to = std::min(items_, from + std::max(least_, (items_ - from) / share_));
-    } while (!next_.compare_exchange_weak(from, to, std::memory_order_relaxed));
-    return {from, to};
+  kernels::Range Take(int64_t part) {
+    const int64_t own = part * count_ / parts_;
+    for (int64_t i = 0; i < count_; ++i) {
+      Share& share = shares_[(own + i) % count_];
+      int64_t from = share.next.load(std::memory_order_relaxed);
+      while (from < share.end) {
+        const int64_t to = std::min(share.end, from + std::max(least_, (share.end - from) / divisor_));
+        if (share.next.compare_exchange_weak(from, to, std::memory_order_relaxed)) return {from, to};
+      }
+    }
+    return {0, 0};
   }
 
  private:
-  int64_t items_ = 0, least_ = 1, share_ = 1;
-  std::atomic<int64_t> next_{0};
+  static constexpr int64_t kMostShares = 16;
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+  Share shares_[kMostShares];
+  int64_t least_ = 1, parts_ = 1, count_ = 1, divisor_ = 2;
 };
 
 struct SplitRun {
@@ -391,7 +406,7 @@ void Launch::Run(device::RunContext& context, void* workspace) const {
     for (int64_t part = first; part < last; ++part) {
       const KernelMemory own = MemoryOfPart(launch, memory, part);
       for (;;) {
-        const kernels::Range some = left.Take();
+        const kernels::Range some = left.Take(part);
         if (some.begin == some.end) break;
         RunPart(launch, some, own);
       }

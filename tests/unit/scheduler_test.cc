@@ -373,8 +373,12 @@ TEST(Scheduler, SecondTimerReplacesTheFirst) {
 
 // ---- ParallelFor ----
 
-TEST(Scheduler, ParallelForCoversEveryIndexOnce) {
-  Scheduler scheduler(4);
+// Also with more workers than shares.
+class ParallelForOf : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Scheduler, ParallelForOf, ::testing::Values(2, 4, 21));
+
+TEST_P(ParallelForOf, CoversEveryIndexOnce) {
+  Scheduler scheduler(GetParam());
   Piece starter([](RunContext&) { return kIdle; });
   scheduler.Wake(starter);  // the first wake starts the workers
   std::mt19937 random(7);
@@ -396,6 +400,34 @@ TEST(Scheduler, ParallelForCoversEveryIndexOnce) {
         &work);
     EXPECT_EQ(work.misaligned, 0);
     for (const auto& touched : work.touched) ASSERT_EQ(touched, 1) << "count " << count << ", grain " << grain;
+  }
+  scheduler.Retire(starter);
+}
+
+// Each thread begins with a share of its own, so that it finds in its caches what it wrote in the loop before.
+TEST(Scheduler, ParallelForBeginsWithTheShareOfItsThread) {
+  Scheduler scheduler(2);
+  Piece starter([](RunContext&) { return kIdle; });
+  scheduler.Wake(starter);
+  for (int round = 0; round < Loops(2000, 200); ++round) {
+    struct Work {
+      std::atomic<bool> has_first_begun{false};
+      std::thread::id first;
+    } work;
+    scheduler.ParallelFor(
+        2, 1,
+        [](void* arg, int64_t begin, int64_t end) {
+          auto& w = *static_cast<Work*>(arg);
+          if (begin == 0) {
+            w.first = std::this_thread::get_id();
+            w.has_first_begun.store(true, std::memory_order_release);
+            return;
+          }
+          // Who helps must not be through with its own before the caller has begun.
+          while (end == 2 && !w.has_first_begun.load(std::memory_order_acquire)) std::this_thread::yield();
+        },
+        &work);
+    ASSERT_EQ(work.first, std::this_thread::get_id()) << "round " << round;
   }
   scheduler.Retire(starter);
 }
