@@ -42,7 +42,10 @@ class Lowering final : public ops::Arena {
     for (const NodeId id : TopologicalOrder(graph_)) REPRISE_RETURN_IF_ERROR(LowerNode(id));
     for (uint32_t i = 0; i < lowered_.outputs; ++i) REPRISE_RETURN_IF_ERROR(FinishOutput(i));
     PackConstants(lowered_);
-    if (lowered_.order.streams() == 1) JoinTasks(lowered_);
+    if (lowered_.order.streams() == 1) {
+      FuseTasks(lowered_);
+      JoinTasks(lowered_);
+    }
     Order();
     return std::move(lowered_);
   }

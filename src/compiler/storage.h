@@ -111,6 +111,10 @@ StatusOr<Lowered> Lower(const Graph& graph, bool has_single_stream);
 /// and no order yet
 void JoinTasks(Lowered& lowered);
 
+/// Makes one task of several, each of which reads what the one before writes (ops::Launch::fuse). \pre one stream, and
+/// no order yet
+void FuseTasks(Lowered& lowered);
+
 /// Packs constants that a task packs for another one (ops::Launch::tell_packing), once, and takes the task away.
 /// \pre no order yet
 void PackConstants(Lowered& lowered);

@@ -505,6 +505,7 @@ struct ChannelsLastConv::Operands {
   const TensorRef* addend;
   const TensorRef& out;
   const simd::ChannelScaling& scaling;
+  int64_t ring;  // RowOperands
 };
 
 struct ChannelsLastConv::Scratch {
@@ -553,8 +554,9 @@ class ChannelsLastConv::Places {
   // A row of the input, counted without the padding, x * strides[3] elements behind which pixel x lies; null: the row
   // is in the padding.
   const float* Row(int64_t n, int64_t z, int64_t y) const {
-    const bool is_inside = z >= 0 && z < operands_.sizes[0] && y >= 0 && y < operands_.sizes[1];
-    return is_inside ? from_ + n * operands_.strides[0] + z * operands_.strides[1] + y * operands_.strides[2] : nullptr;
+    if (z < 0 || z >= operands_.sizes[0] || y < 0 || y >= operands_.sizes[1]) return nullptr;
+    if (operands_.ring != 0) y %= operands_.ring;
+    return from_ + n * operands_.strides[0] + z * operands_.strides[1] + y * operands_.strides[2];
   }
   const float* At(const float* row, int64_t x) const {
     const bool is_inside = row != nullptr && x >= 0 && x < operands_.sizes[2];
@@ -821,41 +823,33 @@ void ChannelsLastConv::RunPatches(const Operands& operands, const Part& part, co
   }
 }
 
-void ChannelsLastConv::Convolve(const TensorRef& input, const float* source, const float* packed, const TensorRef* bias,
-                                const TensorRef* addend, const TensorRef& out, Range range, void* memory,
-                                const simd::ChannelScaling& scaling) const {
-  if (phases_ != nullptr) {
-    for (const Phase& phase : *phases_) {
-      const Range own = {std::max(range.begin - phase.unit_begin, int64_t{0}),
-                         std::min(range.end - phase.unit_begin, phase.conv.units())};
-      if (own.begin >= own.end) continue;
-      const TensorRef more = addend == nullptr ? TensorRef() : phase.OutputsOf(*addend);
-      phase.conv.Convolve(input, nullptr, packed + phase.packed_begin, bias, addend == nullptr ? nullptr : &more,
-                          phase.OutputsOf(out), own, memory, scaling);
-    }
-    return;
-  }
+ChannelsLastConv::Operands ChannelsLastConv::OperandsOf(const RowOperands& given, const TensorRef& out) const {
   const ConvDim(&dims)[3] = shape_.dims;
+  const TensorRef& input = given.input;
   Operands operands{static_cast<const float*>(input.data),
                     {dims[0].pad, dims[1].pad, dims[2].pad},
                     {dims[0].in, dims[1].in, dims[2].in},
                     {input.strides[0], input.strides[2], input.strides[3], input.strides[4]},
-                    packed,
-                    bias,
-                    addend,
+                    given.packed,
+                    given.bias,
+                    given.addend,
                     out,
-                    scaling};
-  if (source != nullptr) {
-    operands.input = source;
-    std::fill_n(operands.pads, 3, 0);
-    operands.sizes[0] = source_planes_;
-    operands.sizes[1] = source_rows_;
-    operands.sizes[2] = source_row_ / all_channels();
-    operands.strides[0] = source_planes_ * source_rows_ * source_row_;
-    operands.strides[1] = source_rows_ * source_row_;
-    operands.strides[2] = source_row_;
-    operands.strides[3] = all_channels();
-  }
+                    given.scaling,
+                    given.ring};
+  if (given.source == nullptr) return operands;
+  operands.input = given.source;
+  std::fill_n(operands.pads, 3, 0);
+  operands.sizes[0] = source_planes_;
+  operands.sizes[1] = source_rows_;
+  operands.sizes[2] = source_row_ / all_channels();
+  operands.strides[0] = source_planes_ * source_rows_ * source_row_;
+  operands.strides[1] = source_rows_ * source_row_;
+  operands.strides[2] = source_row_;
+  operands.strides[3] = all_channels();
+  return operands;
+}
+
+ChannelsLastConv::Scratch ChannelsLastConv::CutScratch(void* memory, const TensorRef* bias) const {
   ScratchCutter cut(memory);
   Scratch scratch{};
   scratch.rows = cut.Cut<const float*>(kept_places());
@@ -873,9 +867,50 @@ void ChannelsLastConv::Convolve(const TensorRef& input, const float* source, con
     FindCast(bias->dtype, DType::kFloat)(static_cast<const char*>(bias->data), bias->strides[0] * ItemSize(bias->dtype),
                                          reinterpret_cast<char*>(scratch.bias), sizeof(float), bias->sizes[0]);
   }
+  return scratch;
+}
+
+void ChannelsLastConv::Convolve(const TensorRef& input, const float* source, const float* packed, const TensorRef* bias,
+                                const TensorRef* addend, const TensorRef& out, Range range, void* memory,
+                                const simd::ChannelScaling& scaling) const {
+  if (phases_ != nullptr) {
+    for (const Phase& phase : *phases_) {
+      const Range own = {std::max(range.begin - phase.unit_begin, int64_t{0}),
+                         std::min(range.end - phase.unit_begin, phase.conv.units())};
+      if (own.begin >= own.end) continue;
+      const TensorRef more = addend == nullptr ? TensorRef() : phase.OutputsOf(*addend);
+      phase.conv.Convolve(input, nullptr, packed + phase.packed_begin, bias, addend == nullptr ? nullptr : &more,
+                          phase.OutputsOf(out), own, memory, scaling);
+    }
+    return;
+  }
+  const RowOperands given{input, source, 0, packed, bias, addend, scaling};
+  const Operands operands = OperandsOf(given, out);
+  const Scratch scratch = CutScratch(memory, bias);
   for (int64_t unit = range.begin; unit < range.end; ++unit) {
     const Part part = PartOf(unit);
     by_patches_ ? RunPatches(operands, part, scratch) : RunPixels(operands, part, scratch);
+  }
+}
+
+bool ChannelsLastConv::has_rows() const {
+  const ConvDim& d = shape_.dims[0];
+  return is_direct_ && !by_patches_ && phases_ == nullptr && d.in == 1 && d.out == 1 && d.kernel == 1;
+}
+
+void ChannelsLastConv::ConvolveRows(const RowOperands& given, const TensorRef& out, Range range, void* memory) const {
+  const Operands operands = OperandsOf(given, out);
+  const Scratch scratch = CutScratch(memory, given.bias);
+  Part part;
+  part.panels = {0, panels_};
+  part.columns = is_depthwise_ ? shape_.groups : shape_.out_channels;
+  part.first_column = 0;
+  for (int64_t begin = range.begin; begin < range.end; begin += most_pixels()) {
+    part.pixels = {begin, std::min(begin + most_pixels(), range.end)};
+    for (part.group = 0; part.group < (is_depthwise_ ? 1 : shape_.groups); ++part.group) {
+      part.first_channel = part.group * shape_.out_channels;
+      RunPixels(operands, part, scratch);
+    }
   }
 }
 

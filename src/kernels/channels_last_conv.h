@@ -107,6 +107,22 @@ class ChannelsLastConv {
                 const TensorRef* addend, const TensorRef& out, Range range, void* scratch,
                 const simd::ChannelScaling& scaling = {}) const;
 
+  /// Whether some rows of outputs can be computed by themselves (ConvolveRows).
+  bool has_rows() const;
+  /// Where ConvolveRows reads, and what else there is to be computed.
+  struct RowOperands {
+    TensorRef input;
+    const float* source = nullptr;  ///< null: `input` is read
+    int64_t ring = 0;  ///< rows of the input that there are, row y in place of row y - ring; 0: all are there
+    const float* packed = nullptr;
+    const TensorRef* bias = nullptr;  ///< these two: null: none
+    const TensorRef* addend = nullptr;
+    simd::ChannelScaling scaling = {};
+  };
+  /// All channels of some pixels of all pictures. `out`: where pixel 0 would lie.
+  /// \pre has_rows(); scratch as for Convolve
+  void ConvolveRows(const RowOperands& operands, const TensorRef& out, Range pixels, void* scratch) const;
+
  private:
   /// Taps and channels, walked in this order, that are summed in one go.
   struct Block {
@@ -148,6 +164,8 @@ class ChannelsLastConv {
   void FilterRows(const Operands& operands, Range pixels, const Scratch& scratch, float* sums, int64_t sums_step,
                   simd::PixelEpilogue epilogue) const;
   Part PartOf(int64_t unit) const;
+  Operands OperandsOf(const RowOperands& given, const TensorRef& out) const;
+  Scratch CutScratch(void* memory, const TensorRef* bias) const;
   simd::PixelEpilogue EpilogueOf(const Operands& operands, const Part& part, const Scratch& scratch) const;
   void MultiplyPixels(const Operands& operands, const Part& part, const Scratch& scratch, float* sums,
                       int64_t sums_step, const simd::PixelEpilogue& epilogue) const;

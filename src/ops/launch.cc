@@ -20,15 +20,6 @@
 namespace reprise::ops {
 namespace {
 
-// Threads that can work on one launch: the workers of a device.
-int64_t Parallelism() {
-  static const int64_t threads = [] {
-    const int64_t configured = EnvInt(EnvVar::kWorkers, 0, 1024);
-    return configured > 0 ? configured : int64_t{device::UsableCores()};
-  }();
-  return threads;
-}
-
 ir::RunResult RunTask(device::RunContext& context, void* payload) {
   const auto& task = *static_cast<const LaunchTask*>(payload);
   task.launch->Run(context, task.workspace);
@@ -300,6 +291,7 @@ Launch::Launch(const Launch& other)
       find_rows(other.find_rows),
       find_prepared(other.find_prepared),
       join(other.join),
+      fuse(other.fuse),
       tell_packing(other.tell_packing),
       packed_operand(other.packed_operand) {
   Seal();
@@ -413,6 +405,14 @@ void Launch::Run(device::RunContext& context, void* workspace) const {
     }
   };
   context.scheduler().ParallelFor(parts_, 1, body, &run, units / grain);
+}
+
+int64_t Launch::Parallelism() {
+  static const int64_t threads = [] {
+    const int64_t configured = EnvInt(EnvVar::kWorkers, 0, 1024);
+    return configured > 0 ? configured : int64_t{device::UsableCores()};
+  }();
+  return threads;
 }
 
 void* TaskMemory::Allocate(uint64_t bytes) {

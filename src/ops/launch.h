@@ -132,6 +132,10 @@ class Launch {
   /// another writes; they have one reference, too.
   Launch* (*join)(std::span<const Launch* const> launches) = nullptr;
 
+  /// Set for kernels of which launches that follow one another can be one where each reads what the one before writes,
+  /// and nobody else needs that: the one launch does not write it. Null where it would not be faster.
+  Launch* (*fuse)(std::span<const Launch* const> launches) = nullptr;
+
   /// Set for a launch that does nothing but pack its second operand into the first one, a temporary: tells the numbers
   /// on which the packed form depends beside that operand.
   void (*tell_packing)(const Launch& launch, std::vector<int64_t>& key) = nullptr;
@@ -177,6 +181,9 @@ class Launch {
 
   /// Runs all items on this thread and idle workers.
   void Run(device::RunContext& context, void* workspace) const;
+
+  /// Threads that can work on one launch: the workers of a device.
+  static int64_t Parallelism();
 
  private:
   ~Launch() = default;

@@ -510,5 +510,36 @@ TEST_F(CompilerMemory, StatisticsOfRowsWithoutElements) {
   EXPECT_EQ(Values(out[1]), (Floats{0, 0}));
 }
 
+// Convolutions that are computed row by row: what is between them takes no memory.
+TEST_F(CompilerMemory, RowsBetweenConvolutionsAreNotStored) {
+  constexpr int64_t kSide = 90;
+  constexpr uint64_t kBetween = 64U * kSide * kSide * sizeof(float);
+  const std::string plain = "data_format = \"NCHW\", pads = [0, 0, 0, 0], strides = [1, 1, 1, 1]}\n";
+  const std::string text =
+      "graph \"rows\"\nx = Data() : float32 [1, 8, 90, 90] format 0\n"
+      "e = Const() : float32 [64, 8, 1, 1] = 0.5, -0.25, 1, 0.125, -0.75 ...\n"
+      "d = Const() : float32 [64, 1, 3, 3] = 0.5, -0.25, 1, 0.125, -0.75 ...\n"
+      "p = Const() : float32 [8, 64, 1, 1] = 0.5, -0.25, 1, 0.125, -0.75 ...\n"
+      "b = Const() : float32 [64] = 1, -2, 3 ...\nc = Const() : float32 [8] = 1, -2, 3 ...\n"
+      "g = Conv2D(x = x, filter = e, bias = b) {" +
+      plain +
+      "h = Relu(g)\n"
+      "i = Conv2D(x = h, filter = d, bias = b) {data_format = \"NCHW\", groups = 64, pads = [1, 1, 1, 1], "
+      "strides = [1, 1, 1, 1]}\nj = Relu(i)\nk = Conv2D(x = j, filter = p, bias = c) {" +
+      plain + "l = Add(k, x)\n";
+  std::vector<float> values(8 * kSide * kSide);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 7919 % 1024) / 512 - 1;
+  const RunTensor input = In(values, {1, 8, kSide, kSide});
+  ASSERT_TRUE(Compile(text + "return l, h, j\n").ok());
+  const std::vector<float> stored = Values(Run({input})[0]);
+  EXPECT_GE(executable_->needs().features, kBetween) << "somebody else reads what is between";
+  ASSERT_TRUE(Compile(text + "return l\n").ok());
+  const std::vector<float> found = Values(Run({input})[0]);
+  EXPECT_LT(executable_->needs().features, kBetween);
+  ASSERT_EQ(found.size(), values.size());
+  ASSERT_EQ(stored.size(), values.size());
+  EXPECT_EQ(std::memcmp(found.data(), stored.data(), found.size() * sizeof(float)), 0);
+}
+
 }  // namespace
 }  // namespace reprise::compiler

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/families/channels_last.h"
 
+#include "kernels/conv_band.h"
 #include "kernels/picture_layout.h"
 #include "ops/families/plane_convolution.h"
 #include "ops/rules.h"
@@ -17,6 +18,7 @@ using kernels::TensorRef;
 constexpr int64_t kLeastTurnedPixels = 128;
 constexpr int64_t kLeastTurnedChannels = 16;
 constexpr int64_t kTurningCost = 2;  // of an element, in light operations
+constexpr size_t kMostFused = 4;
 
 // refs: prepared, input.
 void RunPrepare(const Launch& launch, Range range, const Launch::KernelMemory& memory) {
@@ -32,6 +34,60 @@ void RunConvolve(const Launch& launch, Range range, const Launch::KernelMemory& 
   const auto* const source = conv.source_elements() != 0 ? static_cast<const float*>(input.data) : nullptr;
   conv.Convolve(input, source, static_cast<const float*>(launch.Ref(2, memory).data), launch.RefOrNull(3),
                 launch.RefOrNull(4), launch.Ref(0, memory), range, memory.scratch);
+}
+
+// refs: out, input; packed and bias of each convolution; addend.
+void RunBand(const Launch& launch, Range range, const Launch::KernelMemory& memory) {
+  const auto& band = launch.State<kernels::ConvBand>();
+  ChannelsLastConv::RowOperands operands[kMostFused];
+  const size_t count = band.convs().size();
+  for (size_t i = 0; i < count; ++i) {
+    operands[i].packed = static_cast<const float*>(launch.refs[2 + 2 * i].data);
+    operands[i].bias = launch.RefOrNull(3 + 2 * i);
+  }
+  operands[0].input = launch.refs[1];
+  if (band.convs()[0]->source_elements() != 0) operands[0].source = static_cast<const float*>(launch.refs[1].data);
+  operands[count - 1].addend = launch.RefOrNull(2 + 2 * count);
+  band.Run({operands, count}, launch.refs[0], range, memory.scratch);
+}
+
+// Launches of RunConvolve, with nothing that lies in a workspace.
+Launch* Fuse(std::span<const Launch* const> launches) {
+  if (launches.size() > kMostFused) return nullptr;
+  kernels::ConvBand::Convs convs;
+  for (const Launch* launch : launches) {
+    const bool is_last = launch == launches.back();
+    if (launch->kernel != RunConvolve || (!is_last && launch->HasOperand(4))) return nullptr;
+    const bool is_placed = std::none_of(launch->uses.begin(), launch->uses.end(), [](const OperandUse& use) {
+      return use.slot < 0 && use.slot != OperandUse::kAbsent;
+    });
+    if (!is_placed) return nullptr;
+    convs.push_back(std::static_pointer_cast<const ChannelsLastConv>(launch->state));
+  }
+  const auto band = kernels::ConvBand::Of(std::move(convs), Launch::Parallelism());
+  if (band == nullptr) return nullptr;
+  const Launch& first = *launches.front();
+  const Launch& last = *launches.back();
+  auto* const fused = new Launch(last.op, RunBand);
+  const auto add = [&](const Launch& from, size_t operand) {
+    fused->refs.push_back(from.refs[operand]);
+    fused->uses.push_back(from.uses[operand]);
+  };
+  add(last, 0);
+  add(first, 1);
+  for (const Launch* launch : launches) {
+    add(*launch, 2);
+    add(*launch, 3);
+  }
+  add(last, 4);
+  fused->compute = last.compute;
+  fused->site = last.site;
+  fused->state = band;
+  fused->units = band->units();
+  fused->grain = GrainOfProduct(band->unit_cost());
+  fused->scratch_bytes = static_cast<uint64_t>(band->ScratchBytes());
+  fused->Seal();
+  return fused;
 }
 
 // A temporary with channels behind, of the sizes of `planes`.
@@ -140,6 +196,7 @@ Status AddLaunches(OpCall& call, const kernels::ConvShape& shape, const Operands
   launch.units = conv->units();
   launch.grain = GrainOfProduct(conv->unit_cost());
   launch.has_cheap_calls = true;
+  launch.fuse = Fuse;
   call.AddScratch(launch, static_cast<uint64_t>(conv->ScratchBytes()));
   if (!operands.has_planes) return {};
   Launch& turn = call.AddLaunch(RunPlanesOfPixels);

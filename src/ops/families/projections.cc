@@ -8,6 +8,7 @@
 #include "ops/computations.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
+#include "ops/spatial.h"
 
 namespace reprise::ops {
 namespace {
