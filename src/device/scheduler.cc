@@ -153,11 +153,11 @@ struct Scheduler::Job {
   void (*body)(void*, int64_t, int64_t);
   void* arg;
   struct alignas(64) Share {
-    std::atomic<int64_t> next{0};
-    int64_t end = 0;
+    int64_t first, end;
+    std::atomic_ref<int64_t> next() { return std::atomic_ref(first); }
   };
   static constexpr int kMostShares = 16;
-  Share shares[kMostShares];
+  Share shares[kMostShares];  // those behind share_count are not touched: short loops have no time for it
   int share_count;
   uint32_t taken = 1;  // shares that a thread has for its own; guarded by job_lock_
   uint32_t seat;       // of the thread whose stack it is, which has the first share
@@ -177,14 +177,14 @@ struct Scheduler::Job {
         helpers(most_helpers) {
     const int64_t chunks = (count + grain - 1) / grain;
     for (int i = 0; i < share_count; ++i) {
-      shares[i].next.store(chunks * i / share_count * grain, std::memory_order_relaxed);
+      shares[i].first = chunks * i / share_count * grain;
       shares[i].end = std::min(chunks * (i + 1) / share_count * grain, count);
     }
   }
 
-  bool HasMore() const {
+  bool HasMore() {
     return std::any_of(shares, shares + share_count,
-                       [](const Share& share) { return share.next.load(std::memory_order_relaxed) < share.end; });
+                       [](Share& share) { return share.next().load(std::memory_order_relaxed) < share.end; });
   }
 
   // Of a helper, with job_lock_ held.
@@ -203,8 +203,8 @@ struct Scheduler::Job {
     for (int i = 0; i < share_count; ++i) {
       Share& share = shares[(own + i) % share_count];
       for (;;) {
-        if (share.next.load(std::memory_order_relaxed) >= share.end) break;
-        const int64_t begin = share.next.fetch_add(grain, std::memory_order_relaxed);
+        if (share.next().load(std::memory_order_relaxed) >= share.end) break;
+        const int64_t begin = share.next().fetch_add(grain, std::memory_order_relaxed);
         if (begin >= share.end) break;
         body(arg, begin, std::min(begin + grain, share.end));
       }

@@ -148,11 +148,11 @@ constexpr ir::TaskType kCubeType = {.kind = ir::TaskKind::kKernel,
 // for by `least` items.
 class ItemsLeft {
  public:
-  ItemsLeft() = default;
+  ItemsLeft() {}  // NOLINT(modernize-use-equals-default): that would clear all shares
   ItemsLeft(int64_t items, int64_t least, int64_t parts)
       : least_(least), parts_(parts), count_(std::min(parts, kMostShares)), divisor_(2 * (parts / count_)) {
     for (int64_t i = 0; i < count_; ++i) {
-      shares_[i].next.store(items * i / count_, std::memory_order_relaxed);
+      shares_[i].first = items * i / count_;
       shares_[i].end = items * (i + 1) / count_;
     }
   }
@@ -162,10 +162,11 @@ class ItemsLeft {
     const int64_t own = part * count_ / parts_;
     for (int64_t i = 0; i < count_; ++i) {
       Share& share = shares_[(own + i) % count_];
-      int64_t from = share.next.load(std::memory_order_relaxed);
+      const std::atomic_ref next(share.first);
+      int64_t from = next.load(std::memory_order_relaxed);
       while (from < share.end) {
         const int64_t to = std::min(share.end, from + std::max(least_, (share.end - from) / divisor_));
-        if (share.next.compare_exchange_weak(from, to, std::memory_order_relaxed)) return {from, to};
+        if (next.compare_exchange_weak(from, to, std::memory_order_relaxed)) return {from, to};
       }
     }
     return {0, 0};
@@ -174,11 +175,10 @@ class ItemsLeft {
  private:
   static constexpr int64_t kMostShares = 16;
   struct alignas(64) Share {
-    std::atomic<int64_t> next{0};
-    int64_t end = 0;
+    int64_t first, end;  // the first one that is left
   };
-  Share shares_[kMostShares];
-  int64_t least_ = 1, parts_ = 1, count_ = 1, divisor_ = 2;
+  Share shares_[kMostShares];  // those behind count_ are not touched: short launches have no time for it
+  int64_t least_ = 1, parts_ = 1, count_ = 0, divisor_ = 2;
 };
 
 struct SplitRun {
