@@ -154,7 +154,7 @@ struct Scheduler::Job {
   void* arg;
   struct alignas(64) Share {
     int64_t first, end;
-    std::atomic_ref<int64_t> next() { return std::atomic_ref(first); }
+    std::atomic_ref<int64_t> next() { return std::atomic_ref<int64_t>(first); }
   };
   static constexpr int kMostShares = 16;
   Share shares[kMostShares];  // those behind share_count are not touched: short loops have no time for it

@@ -162,7 +162,7 @@ class ItemsLeft {
     const int64_t own = part * count_ / parts_;
     for (int64_t i = 0; i < count_; ++i) {
       Share& share = shares_[(own + i) % count_];
-      const std::atomic_ref next(share.first);
+      const std::atomic_ref<int64_t> next(share.first);
       int64_t from = next.load(std::memory_order_relaxed);
       while (from < share.end) {
         const int64_t to = std::min(share.end, from + std::max(least_, (share.end - from) / divisor_));
