@@ -13,7 +13,7 @@ namespace reprise::compiler {
 namespace {
 
 constexpr size_t kNowhere = SIZE_MAX;
-constexpr size_t kMostBytes = 16;  // of one number
+constexpr size_t kMostBytesOfNumber = 16;  // of one number
 
 }  // namespace
 
@@ -42,7 +42,7 @@ NodeCall::NodeCall(const Graph& graph, NodeId node, ops::Arena* arena) : graph_(
       const Node& source = graph_.at(node_.inputs[input].source.node);
       if (source.constant != nullptr) tensor.known = source.constant->bytes;
       // Numbers are told beyond those that the row asks for: functions take some as they are, such as probabilities.
-      if (source.constant != nullptr && (operand.is_value() || source.constant->bytes.size() <= kMostBytes)) {
+      if (source.constant != nullptr && (operand.is_value() || source.constant->bytes.size() <= kMostBytesOfNumber)) {
         SetValue(input, source.constant->bytes);
       }
     }
