@@ -51,11 +51,20 @@ class Fuser {
            ops::ExtentBytes(input) == storage.bytes;
   }
 
+  // Whether the caller may put what the first reads where the last writes: one launch would read it until its end.
+  bool MayShare(const ops::Launch& first, const ops::Launch& last) const {
+    const auto kind_of = [&](const ops::Launch& launch, size_t operand) {
+      return lowered_.storages[lowered_.Find(reinterpret_cast<uintptr_t>(launch.refs[operand].data))].kind;
+    };
+    return kind_of(last, 0) == Storage::Kind::kOutput && kind_of(first, 1) != Storage::Kind::kFeature;
+  }
+
   // As many of the first ones as gain by it. \return how many tasks there is nothing more to be done with
   size_t FuseSome(size_t at, size_t most) {
     for (size_t count = most; count > 1; --count) {
       std::vector<const ops::Launch*> launches;
       for (size_t i = at; i < at + count; ++i) launches.push_back(lowered_.tasks[i].launch.get());
+      if (MayShare(*launches.front(), *launches.back())) continue;
       LaunchOwner fused(launches[0]->fuse(launches));
       if (fused == nullptr) continue;
       for (size_t i = at; i < at + count; ++i) lowered_.tasks[i].launch.reset();

@@ -898,6 +898,19 @@ bool ChannelsLastConv::has_rows() const {
   return is_direct_ && !by_patches_ && phases_ == nullptr && d.in == 1 && d.out == 1 && d.kernel == 1;
 }
 
+bool ChannelsLastConv::IsFlat() const {
+  const ConvDim& w = shape_.dims[2];
+  return has_rows() && source_elements_ == 0 && IsUnused(shape_.dims[1]) && w.kernel == 1 && w.stride == 1 &&
+         w.pad == 0 && w.in == w.out;
+}
+
+std::shared_ptr<const ChannelsLastConv> ChannelsLastConv::WithRows(int64_t height, int64_t width) const {
+  auto same = std::make_shared<ChannelsLastConv>(*this);
+  same->shape_.dims[1] = {height, height, 1, 1, 0, 1};
+  same->shape_.dims[2] = {width, width, 1, 1, 0, 1};
+  return same;
+}
+
 void ChannelsLastConv::ConvolveRows(const RowOperands& given, const TensorRef& out, Range range, void* memory) const {
   const Operands operands = OperandsOf(given, out);
   const Scratch scratch = CutScratch(memory, given.bias);

@@ -109,6 +109,9 @@ class ChannelsLastConv {
 
   /// Whether some rows of outputs can be computed by themselves (ConvolveRows).
   bool has_rows() const;
+  /// Whether it takes pixels one by one and all of a picture as one row, and the same with rows of `width` pixels.
+  bool IsFlat() const;
+  std::shared_ptr<const ChannelsLastConv> WithRows(int64_t height, int64_t width) const;
   /// Where ConvolveRows reads, and what else there is to be computed.
   struct RowOperands {
     TensorRef input;

@@ -15,8 +15,6 @@ constexpr int64_t kPixels = 112;               // in one go, more or less, as un
 constexpr int64_t kMostRepeated = 16;          // one part in so many may be computed twice
 constexpr int64_t kMostWeights = 64 << 10;     // elements of all filters, which each step reads
 
-constexpr size_t kMostConvs = 4;
-
 // Rows of pixels with channels behind; the next picture is `batch_step` elements behind.
 TensorRef RowsAt(float* data, int64_t batch, int64_t batch_step, int64_t height, int64_t width, int64_t channels) {
   TensorRef ref;
@@ -30,6 +28,23 @@ TensorRef RowsAt(float* data, int64_t batch, int64_t batch_step, int64_t height,
   return ref;
 }
 
+// Convolutions that take a picture as one row get the rows of their neighbours.
+void GiveRows(ConvBand::Convs& convs) {
+  const auto give = [&](size_t to, int64_t height, int64_t width) {
+    if (convs[to]->IsFlat() && convs[to]->shape().dims[2].in == height * width) {
+      convs[to] = convs[to]->WithRows(height, width);
+    }
+  };
+  for (size_t i = 1; i < convs.size(); ++i) {
+    const ConvDim(&before)[3] = convs[i - 1]->shape().dims;
+    give(i, before[1].out, before[2].out);
+  }
+  for (size_t i = convs.size() - 1; i-- > 0;) {
+    const ConvDim(&then)[3] = convs[i + 1]->shape().dims;
+    give(i, then[1].in, then[2].in);
+  }
+}
+
 // Whether one reads what the other gives.
 bool Follows(const ConvShape& then, const ConvShape& first) {
   return then.batch == first.batch && then.dims[1].in == first.dims[1].out && then.dims[2].in == first.dims[2].out &&
@@ -40,6 +55,7 @@ bool Follows(const ConvShape& then, const ConvShape& first) {
 
 std::shared_ptr<const ConvBand> ConvBand::Of(Convs convs, int64_t threads) {
   if (convs.size() < 2 || convs.size() > kMostConvs) return nullptr;
+  GiveRows(convs);
   int64_t weights = 0;
   for (size_t i = 0; i < convs.size(); ++i) {
     if (!convs[i]->has_rows()) return nullptr;
@@ -157,6 +173,11 @@ void ConvBand::RunBand(std::span<const ChannelsLastConv::RowOperands> operands, 
   const auto convolve = [&](size_t i, Range some, const TensorRef& to) {
     const ConvDim(&dims)[3] = shape(i).dims;
     ChannelsLastConv::RowOperands given = operands[i];
+    if (i == 0 && given.input.sizes[3] != dims[1].in) {  // it is given as one row
+      given.input.sizes[3] = dims[1].in;
+      given.input.sizes[4] = dims[2].in;
+      given.input.strides[3] = dims[2].in * given.input.strides[4];
+    }
     if (i != 0) {
       given.input = RowsAt(kept[i - 1], shape(i).batch, 0, dims[1].in, dims[2].in, RowElements(i - 1) / dims[2].in);
       given.ring = kept_[i - 1];
@@ -184,12 +205,24 @@ void ConvBand::RunBand(std::span<const ChannelsLastConv::RowOperands> operands, 
   }
 }
 
+// Of its picture.
+Range ConvBand::RowsOf(int64_t unit) const {
+  const int64_t rows = shape(convs_.size() - 1).dims[1].out;
+  const int64_t band = unit % bands_;
+  return {rows * band / bands_, rows * (band + 1) / bands_};
+}
+
+Range ConvBand::PixelsOf(int64_t unit) const {
+  const ConvShape& last = shape(convs_.size() - 1);
+  const int64_t first = unit / bands_ * last.dims[1].out;
+  const Range rows = RowsOf(unit);
+  return {(first + rows.begin) * last.dims[2].out, (first + rows.end) * last.dims[2].out};
+}
+
 void ConvBand::Run(std::span<const ChannelsLastConv::RowOperands> operands, const TensorRef& out, Range units,
                    void* scratch) const {
-  const int64_t rows = shape(convs_.size() - 1).dims[1].out;
   for (int64_t unit = units.begin; unit < units.end; ++unit) {
-    const int64_t band = unit % bands_;
-    RunBand(operands, out, unit / bands_, {rows * band / bands_, rows * (band + 1) / bands_}, scratch);
+    RunBand(operands, out, unit / bands_, RowsOf(unit), scratch);
   }
 }
 

@@ -24,6 +24,7 @@ namespace reprise::kernels {
 class ConvBand {
  public:
   using Convs = std::vector<std::shared_ptr<const ChannelsLastConv>>;
+  static constexpr size_t kMostConvs = 4;
 
   /// Null where it would not pay. Each convolution reads the result of the one before, which nobody else needs.
   /// \param threads  that may work on it
@@ -34,6 +35,8 @@ class ConvBand {
   /// Multiply-adds of one unit.
   int64_t unit_cost() const;
   int64_t ScratchBytes() const;
+  /// Pixels of all pictures that a unit computes, with all of their channels.
+  Range PixelsOf(int64_t unit) const;
 
   /// \param operands  of the convolutions in their order: of the first one all, of the last one all but the input, of
   ///                  those between them no addend
@@ -51,6 +54,7 @@ class ConvBand {
   int64_t RepeatedCost(int64_t bands) const;
   void SetStep(int64_t rows);
   bool CutIntoBands(int64_t threads);
+  Range RowsOf(int64_t unit) const;
   void RunBand(std::span<const ChannelsLastConv::RowOperands> operands, const TensorRef& out, int64_t picture,
                Range rows, void* scratch) const;
 

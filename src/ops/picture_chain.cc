@@ -13,6 +13,7 @@
 #include "kernels/activation_functions.h"
 #include "kernels/arithmetic_functions.h"
 #include "kernels/channels_last_conv.h"
+#include "kernels/conv_band.h"
 #include "kernels/math_functions.h"
 #include "ops/families/picture_reader.h"
 #include "ops/families/plane_convolution.h"
@@ -105,6 +106,7 @@ class ChainMaker {
   struct Mirror {
     Picture picture;
     size_t first, last;  // plans, between which it is needed
+    size_t readers = 0;
     uint64_t offset = 0;
     bool is_left_out = false;
     uint64_t bytes() const {
@@ -406,9 +408,7 @@ class ChainMaker {
       plan.addend = plan.sum == kNone ? kNone : FindMirrorOfRow(plan.addend_ref);
       // An addend that lies in memory only.
       if (plan.addend == kNone && plan.sum != kNone) EndAt(plan, plan.sum - plan.first);
-      for (size_t mirror : {plan.input, plan.addend}) {
-        if (mirror != kNone) mirrors_[mirror].last = i;
-      }
+      for (size_t mirror : {plan.input, plan.addend}) Extend(mirror, i);
       plan.split_out = kNone;
       for (; at < plan.first + plan.count; ++at) {
         if (plan.split != 0 && at == plan.first + plan.split) plan.split_out = AddMirror(plan.split_result, i);
@@ -444,7 +444,9 @@ class ChainMaker {
     if (plan.kind != LinkPlan::Kind::kReader) plan.out = AddMirror(plan.result, i);
   }
   void Extend(size_t mirror, size_t plan) {
-    if (mirror != kNone) mirrors_[mirror].last = plan;
+    if (mirror == kNone) return;
+    mirrors_[mirror].last = plan;
+    ++mirrors_[mirror].readers;
   }
 
   void FindInputs(LinkPlan& plan) {
@@ -579,18 +581,20 @@ class ChainMaker {
   }
 
   void Build(ir::Chain& chain) {
-    const uint64_t mirror_bytes = Place();
+    uint64_t mirror_bytes = 0;
     std::vector<std::unique_ptr<PictureLink>> links;
     uint64_t prepared_bytes = 0;
     uint64_t scratch_bytes = 0;
     // Twice: how much memory it takes, and where everything lies there.
     for (std::shared_ptr<ChainMemory> memory;;) {
       links.clear();
-      for (const LinkPlan& plan : plans_) {
-        links.push_back(MakeLink(plan, memory.get(), mirror_bytes));
-        const auto prepared = static_cast<uint64_t>(links.back()->prepared_elements());
+      for (const LinkPlan& plan : plans_) links.push_back(MakeLink(plan, memory.get(), mirror_bytes));
+      MakeBands(links);
+      if (memory == nullptr) mirror_bytes = Place();
+      for (const auto& link : links) {
+        const auto prepared = static_cast<uint64_t>(link->prepared_elements());
         prepared_bytes = std::max(prepared_bytes, prepared * sizeof(float));
-        scratch_bytes = std::max(scratch_bytes, links.back()->scratch_bytes());
+        scratch_bytes = std::max(scratch_bytes, link->scratch_bytes());
       }
       prepared_bytes = (prepared_bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
       if (memory != nullptr) {
@@ -608,6 +612,51 @@ class ChainMaker {
       chain.parts.push_back(
           {static_cast<uint32_t>(plan.first), static_cast<uint32_t>(plan.count), std::move(links[i])});
     }
+  }
+
+  // Whether the convolution reads what the one before gives, which nobody else needs, not even memory.
+  bool GoesOn(size_t plan) const {
+    const LinkPlan& before = plans_[plan - 1];
+    const LinkPlan& then = plans_[plan];
+    return before.kind == LinkPlan::Kind::kConvolution && then.kind == LinkPlan::Kind::kConvolution &&
+           before.first + before.count == then.first && then.input == before.out && !then.turns_input &&
+           mirrors_[before.out].readers == 1 && before.stored.empty() && before.split == 0;
+  }
+
+  // Convolutions that go row by row read the first input, and their biases, until they have written the last result.
+  void MakeBands(const std::vector<std::unique_ptr<PictureLink>>& links) {
+    for (size_t i = 0; i < plans_.size();) {
+      std::vector<ConvolutionLink*> band;
+      for (size_t k = i; k < plans_.size() && band.size() < kernels::ConvBand::kMostConvs; ++k) {
+        if (plans_[k].kind != LinkPlan::Kind::kConvolution || (k != i && !GoesOn(k)) || WritesBias(i, k)) break;
+        band.push_back(static_cast<ConvolutionLink*>(links[k].get()));
+      }
+      while (band.size() > 1 && !ConvolutionLink::MakeBand(band)) band.pop_back();
+      if (band.size() > 1) {
+        const size_t last = i + band.size() - 1;
+        if (plans_[i].input != kNone) {
+          mirrors_[plans_[i].input].last = std::max(mirrors_[plans_[i].input].last, last);
+        }
+        for (const size_t written : {plans_[last].out, plans_[last].split_out}) {
+          if (written != kNone) mirrors_[written].first = i;
+        }
+      }
+      i += std::max<size_t>(1, band.size());
+    }
+  }
+
+  // Whether one of the plans writes the bias of one of them.
+  bool WritesBias(size_t first, size_t last) const {
+    for (size_t writer = first; writer <= last; ++writer) {
+      for (size_t reader = first; reader <= last; ++reader) {
+        const TensorRef* const bias = plans_[reader].conv.bias;
+        if (bias == nullptr) continue;
+        const Bytes bytes = BytesOf(*bias);
+        if (plans_[writer].result.bytes.Overlaps(bytes) || plans_[writer].split_result.bytes.Overlaps(bytes))
+          return true;
+      }
+    }
+    return false;
   }
 
   std::unique_ptr<PictureLink> MakeLink(const LinkPlan& plan, const ChainMemory* memory, uint64_t mirror_bytes) const {

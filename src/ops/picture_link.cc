@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "device/scheduler.h"
+#include "kernels/conv_band.h"
 #include "kernels/picture_layout.h"
 #include "kernels/simd/channels_last.h"
 #include "kernels/simd/matmul_tile.h"
@@ -238,7 +239,16 @@ void PictureLink::AddOfPixels(Launch::Kernel kernel, const Picture& picture, flo
 
 void PictureLink::Run(device::RunContext& context) {
   if (norm_ != nullptr) norm_->Update();
+  for (const auto& norm : more_norms_) norm->Update();
   for (const LaunchPtr& launch : launches_) launch->Run(context, scratch_);
+}
+
+LaunchPtr PictureLink::Replace(const Launch& launch, LaunchPtr by) {
+  const auto at =
+      std::find_if(launches_.begin(), launches_.end(), [&](const LaunchPtr& each) { return each.get() == &launch; });
+  LaunchPtr taken = std::exchange(*at, std::move(by));
+  if (*at == nullptr) launches_.erase(at);
+  return taken;
 }
 
 Launch& PictureLink::Add(Launch::Kernel kernel, std::initializer_list<TensorRef> refs) {
@@ -286,6 +296,39 @@ void RunLink(const Launch& launch, kernels::Range range, const Launch::KernelMem
     convolve({unit, unit + 1});
     const ChannelsLastConv::Tile tile = state.conv.TileOf(unit);
     state.rest.after.Run(tile.pixels, tile.channels, state.rest.Scaling());
+  }
+}
+
+// Convolutions that run row by row, with their launches, which know where their filters are.
+struct BandOfLinks {
+  struct Part {
+    std::shared_ptr<const ConvolutionLink::State> state;
+    const Launch* convolution;  // of a link of the same chain
+  };
+  std::shared_ptr<const kernels::ConvBand> band;
+  std::vector<Part> parts;
+};
+
+// refs: out, input.
+void RunBandOfLinks(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const auto& all = launch.State<BandOfLinks>();
+  ChannelsLastConv::RowOperands operands[kernels::ConvBand::kMostConvs];
+  for (size_t i = 0; i < all.parts.size(); ++i) {
+    const auto& [state, convolution] = all.parts[i];
+    operands[i].packed = static_cast<const float*>(convolution->refs[2].data);
+    operands[i].bias = convolution->RefOrNull(3);
+    operands[i].addend = convolution->RefOrNull(4);
+    if (state->scales) operands[i].scaling = state->rest.Scaling();
+  }
+  operands[0].input = launch.refs[1];
+  if (all.parts[0].state->conv.source_elements() != 0) {
+    operands[0].source = static_cast<const float*>(launch.refs[1].data);
+  }
+  const ConvolutionLink::State& last = *all.parts.back().state;
+  for (int64_t unit = range.begin; unit < range.end; ++unit) {
+    all.band->Run({operands, all.parts.size()}, launch.refs[0], {unit, unit + 1}, memory.scratch);
+    if (!last.FollowsUnits()) continue;
+    last.rest.after.Run(all.band->PixelsOf(unit), {0, last.rest.after.channels}, last.rest.Scaling());
   }
 }
 
@@ -367,6 +410,31 @@ void ConvolutionLink::SetAftermath(Aftermath after, const Picture& picture, floa
   state_->rest.after = std::move(after);
   if (state_->FollowsUnits()) return;
   AddFinishing(std::shared_ptr<const Finishing>(state_, &state_->rest), picture, pixels);
+}
+
+bool ConvolutionLink::MakeBand(std::span<ConvolutionLink* const> links) {
+  kernels::ConvBand::Convs convs;
+  for (const ConvolutionLink* link : links) {
+    const State& state = *link->state_;
+    if (link != links.back() && (!state.rest.after.IsNothing() || link->convolution_->HasOperand(4))) return false;
+    convs.emplace_back(link->state_, &state.conv);
+  }
+  auto all = std::make_shared<BandOfLinks>();
+  all->band = kernels::ConvBand::Of(std::move(convs), Launch::Parallelism());
+  if (all->band == nullptr) return false;
+  ConvolutionLink& first = *links.front();
+  LaunchPtr launch = first.Make(RunBandOfLinks, {links.back()->convolution_->refs[0], first.convolution_->refs[1]});
+  launch->units = all->band->units();
+  launch->grain = GrainOfProduct(all->band->unit_cost());
+  launch->scratch_bytes = static_cast<uint64_t>(all->band->ScratchBytes());
+  launch->state = all;
+  launch->Seal();
+  for (ConvolutionLink* link : links) {
+    all->parts.push_back({link->state_, link->convolution_});
+    if (link != &first) first.AddNormOf(*link);
+    link->in_band_ = link->Replace(*link->convolution_, link == &first ? std::move(launch) : nullptr);
+  }
+  return true;
 }
 
 bool ConvolutionLink::FindOperand(ir::KeptOperand& operand) const {

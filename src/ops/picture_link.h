@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ir/chain.h"
@@ -164,8 +165,13 @@ class PictureLink : public ir::Link {
 
  protected:
   void SetNorm(std::shared_ptr<NormScaling> norm) { norm_ = std::move(norm); }
+  void AddNormOf(const PictureLink& behind) {
+    if (behind.norm_ != nullptr) more_norms_.push_back(behind.norm_);
+  }
   static uint64_t ScratchOf(const Launch& launch);
   Launch& Add(Launch::Kernel kernel, std::initializer_list<kernels::TensorRef> refs);
+  /// Another one runs in its place; null: none does. \return the one that is taken out
+  LaunchPtr Replace(const Launch& launch, LaunchPtr by);
   /// A launch whose operand is [pixels, channels] of the picture, and which computes some pixels at a time; `cost`: of
   /// an element, in light operations.
   void AddOfPixels(Launch::Kernel kernel, const Picture& picture, float* pixels, std::shared_ptr<const void> state,
@@ -177,6 +183,7 @@ class PictureLink : public ir::Link {
   const OpSchema& schema_;
   std::vector<LaunchPtr> launches_;  // in the order in which they run
   std::shared_ptr<NormScaling> norm_;
+  std::vector<std::shared_ptr<NormScaling>> more_norms_;  // of links behind it that it runs
   std::shared_ptr<ChainMemory> memory_;
   void* scratch_ = nullptr;
 };
@@ -199,6 +206,9 @@ class ConvolutionLink final : public PictureLink {
                       const kernels::TensorRef* addend);
   /// Behind the convolution.
   void SetAftermath(Aftermath after, const Picture& picture, float* pixels);
+  /// Lets the first of the links compute the convolutions of all of them row by row (kernels/conv_band.h), each of
+  /// which reads what the one before gives, and nobody else does. False where that would not pay.
+  static bool MakeBand(std::span<ConvolutionLink* const> links);
 
   bool FindOperand(ir::KeptOperand& operand) const override;
   void WriteForm(device::RunContext& context, void* to) const override;
@@ -211,6 +221,7 @@ class ConvolutionLink final : public PictureLink {
   const kernels::TensorRef weight_;
   const int64_t unfolded_elements_;
   Launch* convolution_ = nullptr;
+  LaunchPtr in_band_;  // the same, where a band runs in its place
 };
 
 }  // namespace reprise::ops::pictures

@@ -67,6 +67,7 @@ struct Sizes {
 constexpr Sizes kLarge = {0, 13};
 constexpr Sizes kSmall = {0, 7};  // whose filters of several taps are multiplied as they lie
 constexpr Sizes kVolume = {4, 5};
+constexpr Sizes kWide = {0, 61};  // whose pictures do not stay in the caches, so that convolutions go row by row
 
 constexpr int kEnoughReplays = 5;
 
@@ -760,6 +761,86 @@ TEST_P(DoublingTest, TransposedConvolutionsAreLinks) {
   EXPECT_EQ(aclDestroyIntArray(two), 0);
 }
 
+// ---- Convolutions row by row ----
+
+class WideTest : public ChainTest {};
+
+// What is between the convolutions is written over in the end: with norms, a sum, results that others read or that
+// stay.
+const Program kWidePrograms[] = {
+    {{kOneTap, 0, 0, 1, 1},
+     {kNorm, 1, 1, 2, 0},
+     {kRelu, 2, 2, 1, 0},
+     {kOwnChannels, 1, 1, 2, 1},
+     {kNorm, 2, 2, 3, 1},
+     {kHardtanh, 3, 3, 2, 0},
+     {kOneTap, 2, 2, 3, 2},
+     {kAdd, 3, 0, 3, 0},
+     {kRelu, 4, 4, 1, 0},
+     {kRelu, 4, 4, 2, 0}},
+    {{kOwnChannels, 0, 0, 1, 1},
+     {kSilu, 1, 1, 1, 0},
+     {kOneTap, 1, 1, 2, 1},
+     {kNorm, 2, 2, 3, 2},
+     {kSilu, 3, 3, 4, 0},
+     {kRelu, 0, 0, 1, 0}},
+    {{kOneTap, 0, 0, 1, 0},
+     {kOwnChannels, 1, 1, 2, 0},
+     {kOneTap, 2, 2, 3, 0},
+     {kAdd, 3, 1, 3, 0},
+     {kRelu, 0, 0, 1, 0},
+     {kRelu, 0, 0, 2, 0}},
+    {{kThreeTaps, 0, 0, 1, 1},
+     {kOwnChannels, 1, 1, 2, 2},
+     {kRelu, 2, 2, 2, 0},
+     {kOneTap, 2, 2, 1, 1},
+     {kOneTap, 1, 1, 2, 0}},
+};
+
+TEST_P(WideTest, LinksRowByRowGiveTheBitsOfEagerCalls) {
+  for (const Program& program : kWidePrograms) {
+    SCOPED_TRACE(&program - kWidePrograms);
+    const aclmdlRI model = Capture(program);
+    Check(model, Eager(program), kEnoughReplays);
+    for (auto& values : before) {
+      for (size_t at = 0; at < values.size(); at += sizeof(float)) {
+        float value = 0;
+        std::memcpy(&value, values.data() + at, sizeof value);
+        value *= -0.75F;
+        std::memcpy(values.data() + at, &value, sizeof value);
+      }
+    }
+    Check(model, Eager(program), 2);
+    EXPECT_EQ(aclmdlRIDestroy(model), 0);
+  }
+  EXPECT_EQ(executions() != 0, Chains());
+}
+
+TEST_P(WideTest, RandomProgramsLeaveAllOfMemoryAsEagerCallsDo) {
+  constexpr Kind kOfRows[] = {kOneTap, kOneTap, kOwnChannels, kOwnChannels, kNorm, kRelu, kSilu, kAdd};
+  const int rounds = reprise::testing::InForm(reprise::testing::Loops(16, 2));
+  for (int round = 0; round < rounds; ++round) {
+    SCOPED_TRACE(round);
+    Program program;
+    size_t last = 0;
+    for (int i = 0; i < 9; ++i) {
+      Call call{};
+      call.kind = kOfRows[random() % std::size(kOfRows)];
+      call.a = last;
+      call.b = random() % kPictures;
+      call.out = (call.a + 1 + random() % 2) % kPictures;
+      call.weight = random() % kWeights;
+      last = call.out;
+      program.push_back(call);
+    }
+    const aclmdlRI model = Capture(program);
+    Check(model, Eager(program), kEnoughReplays);
+    EXPECT_EQ(aclmdlRIDestroy(model), 0);
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, WideTest, testing::Values(kWide));
 INSTANTIATE_TEST_SUITE_P(Sizes, ChainTest, testing::Values(kLarge, kSmall, kVolume));
 INSTANTIATE_TEST_SUITE_P(Sizes, DoublingTest, testing::Values(kLarge, kSmall));
 

@@ -21,6 +21,7 @@ using simd::testing::ForEachTarget;
 struct Layer {
   int64_t outputs, kernel, stride, pad, dilation;
   bool is_depthwise = false;
+  bool is_flat = false;  ///< takes the picture as one row
 };
 
 std::vector<float> Numbers(int64_t count, uint32_t seed) {
@@ -65,6 +66,10 @@ class Network {
       channels = layer.outputs;
       height = shape.dims[1].out;
       width = shape.dims[2].out;
+      if (layer.is_flat) {
+        shape.dims[1] = {1, 1, 1, 1, 0, 1};
+        shape.dims[2] = {height * width, height * width, 1, 1, 0, 1};
+      }
       Add(shape);
     }
     if (has_addend) addend_ = Numbers(batch * channels * height * width, 9);
@@ -164,6 +169,7 @@ Layer Depthwise(int64_t channels, int64_t kernel, int64_t stride, int64_t pad, i
   return {channels, kernel, stride, pad, dilation, true};
 }
 Layer Point(int64_t outputs, int64_t stride = 1) { return {outputs, 1, stride, 0, 1}; }
+Layer Flat(int64_t outputs) { return {outputs, 1, 1, 0, 1, false, true}; }
 
 TEST(ConvBandSimd, GivesTheBitsOfItsConvolutions) {
   const struct {
@@ -178,6 +184,9 @@ TEST(ConvBandSimd, GivesTheBitsOfItsConvolutions) {
       {1, 33, 120, 75, {Depthwise(33, 3, 1, 1), Point(20)}, false},
       {3, 8, 56, 41, {Point(40), {12, 3, 1, 2, 2}}, true},
       {1, 50, 97, 60, {Depthwise(50, 3, 1, 3, 3), Point(48), Depthwise(48, 7, 1, 3), Point(17)}, false},
+      {1, 9, 83, 51, {Flat(72), Depthwise(72, 3, 1, 1), Flat(9)}, true},
+      {3, 8, 56, 41, {Flat(40), {12, 3, 1, 2, 2}}, false},
+      {2, 40, 75, 57, {Depthwise(40, 5, 1, 2), Flat(32), Flat(17)}, true},
       {1, 4, 200, 130, {Point(33), {96, 3, 3, 0, 1}, Point(40)}, false},
   };
   ForEachTarget([&](int64_t) {
@@ -206,6 +215,7 @@ TEST(ConvBandSimd, IsThereOnlyWhereItPays) {
   EXPECT_EQ(of(20, layers, 2), nullptr) << "what is between stays in the caches";
   EXPECT_EQ(of(112, layers, 64), nullptr) << "most rows would be computed twice";
   EXPECT_EQ(of(112, {Point(96)}, 2), nullptr) << "one convolution";
+  EXPECT_EQ(of(112, {Flat(96), Flat(24)}, 2), nullptr) << "nobody tells how long a row is";
   EXPECT_EQ(of(112, {Point(96), {96, 3, 1, 1, 1}}, 2), nullptr) << "computed by patches, and many weights";
 }
 

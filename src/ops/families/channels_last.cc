@@ -18,7 +18,6 @@ using kernels::TensorRef;
 constexpr int64_t kLeastTurnedPixels = 128;
 constexpr int64_t kLeastTurnedChannels = 16;
 constexpr int64_t kTurningCost = 2;  // of an element, in light operations
-constexpr size_t kMostFused = 4;
 
 // refs: prepared, input.
 void RunPrepare(const Launch& launch, Range range, const Launch::KernelMemory& memory) {
@@ -39,7 +38,7 @@ void RunConvolve(const Launch& launch, Range range, const Launch::KernelMemory& 
 // refs: out, input; packed and bias of each convolution; addend.
 void RunBand(const Launch& launch, Range range, const Launch::KernelMemory& memory) {
   const auto& band = launch.State<kernels::ConvBand>();
-  ChannelsLastConv::RowOperands operands[kMostFused];
+  ChannelsLastConv::RowOperands operands[kernels::ConvBand::kMostConvs];
   const size_t count = band.convs().size();
   for (size_t i = 0; i < count; ++i) {
     operands[i].packed = static_cast<const float*>(launch.refs[2 + 2 * i].data);
@@ -53,7 +52,7 @@ void RunBand(const Launch& launch, Range range, const Launch::KernelMemory& memo
 
 // Launches of RunConvolve, with nothing that lies in a workspace.
 Launch* Fuse(std::span<const Launch* const> launches) {
-  if (launches.size() > kMostFused) return nullptr;
+  if (launches.size() > kernels::ConvBand::kMostConvs) return nullptr;
   kernels::ConvBand::Convs convs;
   for (const Launch* launch : launches) {
     const bool is_last = launch == launches.back();
