@@ -6,6 +6,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -312,12 +313,25 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
     EXPECT_EQ(aclmdlRICaptureEnd(stream, &model), 0) << RecentMessage();
     return model;
   }
+  // Which of two NaNs a sum of them has, and its sign, is up to the instruction.
+  static std::vector<char> WithOneNan(std::vector<char> bytes) {
+    for (size_t at = 0; at + sizeof(float) <= bytes.size(); at += sizeof(float)) {
+      float value = 0;
+      std::memcpy(&value, bytes.data() + at, sizeof value);
+      if (!std::isnan(value)) continue;
+      value = std::numeric_limits<float>::quiet_NaN();
+      std::memcpy(bytes.data() + at, &value, sizeof value);
+    }
+    return bytes;
+  }
   void Check(aclmdlRI model, const std::vector<std::vector<char>>& expected, int replays) {
     for (int i = 0; i < replays; ++i) {
       Reset();
       Replay(model);
       const auto found = All();
-      for (size_t p = 0; p < found.size(); ++p) ASSERT_EQ(found[p], expected[p]) << "replay " << i << ", picture " << p;
+      for (size_t p = 0; p < found.size(); ++p) {
+        ASSERT_EQ(WithOneNan(found[p]), WithOneNan(expected[p])) << "replay " << i << ", picture " << p;
+      }
     }
   }
   uint64_t executions() const { return TotalsOfKept().chained - before_all.chained; }
@@ -802,14 +816,7 @@ TEST_P(WideTest, LinksRowByRowGiveTheBitsOfEagerCalls) {
     SCOPED_TRACE(&program - kWidePrograms);
     const aclmdlRI model = Capture(program);
     Check(model, Eager(program), kEnoughReplays);
-    for (auto& values : before) {
-      for (size_t at = 0; at < values.size(); at += sizeof(float)) {
-        float value = 0;
-        std::memcpy(&value, values.data() + at, sizeof value);
-        value *= -0.75F;
-        std::memcpy(values.data() + at, &value, sizeof value);
-      }
-    }
+    for (auto& values : before) std::reverse(values.begin(), values.end());
     Check(model, Eager(program), 2);
     EXPECT_EQ(aclmdlRIDestroy(model), 0);
   }
