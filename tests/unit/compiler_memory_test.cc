@@ -541,5 +541,37 @@ TEST_F(CompilerMemory, RowsBetweenConvolutionsAreNotStored) {
   EXPECT_EQ(std::memcmp(found.data(), stored.data(), found.size() * sizeof(float)), 0);
 }
 
+// An input that a convolution reads row by row until its end is no place for the result.
+TEST_F(CompilerMemory, RowsAreReadBeforeTheResultLiesThere) {
+  constexpr int64_t kSide = 90;
+  const std::string point = ") {data_format = \"NHWC\", pads = [0, 0, 0, 0], strides = [1, 1, 1, 1]}\n";
+  const std::string text =
+      "graph \"rows\"\nx = Data() : float32 [1, 90, 90, 8] format 1\n"
+      "e = Const() : float32 [64, 1, 1, 8] = 0.5, -0.25, 1, 0.125, -0.75 ...\n"
+      "d = Const() : float32 [64, 3, 3, 1] = 0.5, -0.25, 1, 0.125, -0.75 ...\n"
+      "p = Const() : float32 [8, 1, 1, 64] = 0.5, -0.25, 1, 0.125, -0.75 ...\n"
+      "g = Conv2DFused(x = x, filter = e" +
+      point +
+      "h = Conv2DFused(x = g, filter = d) {data_format = \"NHWC\", groups = 64, pads = [1, 1, 1, 1], "
+      "strides = [1, 1, 1, 1]}\nk = Conv2DFused(x = h, filter = p" +
+      point + "return k\n";
+  std::vector<float> values(8 * kSide * kSide);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 7919 % 1024) / 512 - 1;
+  const std::vector<int64_t> shape = {1, kSide, kSide, 8};
+  ASSERT_TRUE(Compile(text).ok());
+  const std::vector<float> apart = Values(Run({In(values, shape)})[0]);
+  CompileOptions options;
+  options.shared_inputs = {{0, 0}};
+  ASSERT_TRUE(Compile(text, options).ok());
+  const RunTensor input = In(values, shape);
+  std::vector<RunTensor> outputs(1);
+  outputs[0].data = input.data;
+  outputs[0].bytes = input.bytes;
+  ASSERT_TRUE(Queue({input}, outputs).ok());
+  ASSERT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS);
+  ASSERT_EQ(apart.size(), values.size());
+  EXPECT_EQ(std::memcmp(apart.data(), input.data, apart.size() * sizeof(float)), 0);
+}
+
 }  // namespace
 }  // namespace reprise::compiler
