@@ -15,10 +15,7 @@ class Fuser {
 
   void Run() {
     for (const LoweredTask& task : lowered_.tasks) {
-      for (size_t i = 0; i < task.launch->refs.size(); ++i) {
-        if (task.launch->uses[i].slot >= 0) ++touches_[StorageOf(task, i)];
-      }
-      if (task.workspace != 0) ++touches_[lowered_.Find(task.workspace)];
+      lowered_.ForEachOperand(task, [&](StorageId id, int, bool) { ++touches_[id]; });
     }
     for (size_t at = 0; at < lowered_.tasks.size();) {
       size_t count = 1;
@@ -29,10 +26,6 @@ class Fuser {
   }
 
  private:
-  StorageId StorageOf(const LoweredTask& task, size_t operand) const {
-    return lowered_.Find(reinterpret_cast<uintptr_t>(task.launch->refs[operand].data));
-  }
-
   // Whether the task behind those reads what the last of them writes, and nobody else does.
   bool Goes(size_t at, size_t count) const {
     if (at + count >= lowered_.tasks.size()) return false;
@@ -43,7 +36,7 @@ class Fuser {
     const kernels::TensorRef& out = first.launch->refs[0];
     const kernels::TensorRef& input = then.launch->refs[1];
     if (first.launch->uses[0].slot < 0 || then.launch->uses[1].slot < 0 || out.data != input.data) return false;
-    const StorageId id = StorageOf(first, 0);
+    const StorageId id = lowered_.Find(out.data);
     const Storage& storage = lowered_.storages[id];
     const auto touches = touches_.find(id);
     return storage.kind == Storage::Kind::kFeature && touches->second == 2 &&
@@ -51,12 +44,21 @@ class Fuser {
            ops::ExtentBytes(input) == storage.bytes;
   }
 
-  // Whether the caller may put what the first reads where the last writes: one launch would read it until its end.
-  bool MayShare(const ops::Launch& first, const ops::Launch& last) const {
-    const auto kind_of = [&](const ops::Launch& launch, size_t operand) {
-      return lowered_.storages[lowered_.Find(reinterpret_cast<uintptr_t>(launch.refs[operand].data))].kind;
+  // Whether what one before the last reads may lie where the last writes, as the caller may put inputs and outputs: one
+  // launch would read it until its end.
+  bool MayShare(size_t at, size_t last) const {
+    const auto is_of_caller = [&](StorageId id) {
+      const Storage::Kind kind = lowered_.storages[id].kind;
+      return kind == Storage::Kind::kInput || kind == Storage::Kind::kOutput;
     };
-    return kind_of(last, 0) == Storage::Kind::kOutput && kind_of(first, 1) != Storage::Kind::kFeature;
+    const StorageId out = lowered_.Find(lowered_.tasks[last].launch->refs[0].data);
+    bool may_share = false;
+    for (; at < last; ++at) {
+      lowered_.ForEachOperand(lowered_.tasks[at], [&](StorageId id, int, bool) {
+        may_share |= id == out || (is_of_caller(out) && is_of_caller(id));
+      });
+    }
+    return may_share;
   }
 
   // As many of the first ones as gain by it. \return how many tasks there is nothing more to be done with
@@ -64,7 +66,7 @@ class Fuser {
     for (size_t count = most; count > 1; --count) {
       std::vector<const ops::Launch*> launches;
       for (size_t i = at; i < at + count; ++i) launches.push_back(lowered_.tasks[i].launch.get());
-      if (MayShare(*launches.front(), *launches.back())) continue;
+      if (MayShare(at, at + count - 1)) continue;
       LaunchOwner fused(launches[0]->fuse(launches));
       if (fused == nullptr) continue;
       for (size_t i = at; i < at + count; ++i) lowered_.tasks[i].launch.reset();
@@ -79,12 +81,9 @@ class Fuser {
   // For scratch that is not on the stack.
   uint64_t WorkspaceOf(const ops::Launch& launch) {
     if (launch.has_scratch_on_stack()) return 0;
-    const Storage& last = lowered_.storages.back();
     Storage storage;
-    storage.address = (last.address + last.bytes + 2 * kStorageAlignment - 1) & ~(kStorageAlignment - 1);
     storage.bytes = launch.scratch_bytes * static_cast<uint64_t>(launch.parts()) + ops::kScratchAlignment;
-    lowered_.storages.push_back(std::move(storage));
-    return lowered_.storages.back().address;
+    return lowered_.storages[lowered_.Add(std::move(storage))].address;
   }
 
   Lowered& lowered_;

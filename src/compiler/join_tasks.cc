@@ -62,12 +62,8 @@ class Joiner {
 
   Touched TouchedBy(const LoweredTask& task) const {
     Touched touched;
-    for (size_t i = 0; i < task.launch->refs.size(); ++i) {
-      if (task.launch->uses[i].slot < 0) continue;
-      const StorageId id = lowered_.Find(reinterpret_cast<uintptr_t>(task.launch->refs[i].data));
-      (task.launch->uses[i].is_write ? touched.written : touched.read).insert(id);
-    }
-    if (task.workspace != 0) touched.written.insert(lowered_.Find(task.workspace));
+    lowered_.ForEachOperand(
+        task, [&](StorageId id, int, bool is_write) { (is_write ? touched.written : touched.read).insert(id); });
     return touched;
   }
 

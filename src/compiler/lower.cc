@@ -17,9 +17,6 @@
 namespace reprise::compiler {
 namespace {
 
-// Addresses that stand for storages: where programs have no memory, far apart.
-constexpr uint64_t kFirstAddress = uint64_t{1} << 45;
-
 // A value: where its elements begin.
 struct Value {
   StorageId storage = kNoStorage;
@@ -72,11 +69,8 @@ class Lowering final : public ops::Arena {
     Storage storage;
     storage.kind = kind;
     storage.index = index;
-    storage.address = next_address_;
     storage.bytes = bytes;
-    next_address_ += (bytes + 2 * kStorageAlignment - 1) & ~(kStorageAlignment - 1);
-    lowered_.storages.push_back(std::move(storage));
-    return static_cast<StorageId>(lowered_.storages.size() - 1);
+    return lowered_.Add(std::move(storage));
   }
   void* Pointer(StorageId id, uint64_t offset = 0) const {
     return reinterpret_cast<void*>(lowered_.storages[id].address + offset);  // NOLINT(performance-no-int-to-ptr)
@@ -398,7 +392,6 @@ class Lowering final : public ops::Arena {
   std::map<Key, Part> parts_;
   std::set<Key> used_;       // values that somebody reads
   std::set<NodeId> joined_;  // nodes whose inputs are all such parts
-  uint64_t next_address_ = kFirstAddress;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "compiler/storage.h"
 #include "ir/task.h"
@@ -11,18 +12,10 @@
 namespace reprise::compiler {
 namespace {
 
-uint64_t RoundUp(uint64_t bytes) { return (bytes + kStorageAlignment - 1) & ~(kStorageAlignment - 1); }
+// Addresses that stand for storages: where programs have no memory, far apart.
+constexpr uint64_t kFirstAddress = uint64_t{1} << 45;
 
-// Calls visit(storage, operand, is_write) for what a task touches; its workspace is operand -1.
-template <class Visit>
-void ForEachOperand(const Lowered& lowered, const LoweredTask& task, Visit visit) {
-  for (size_t i = 0; i < task.launch->refs.size(); ++i) {
-    if (task.launch->uses[i].slot < 0) continue;
-    const auto address = reinterpret_cast<uintptr_t>(task.launch->refs[i].data);
-    visit(lowered.Find(address), static_cast<int>(i), task.launch->uses[i].is_write);
-  }
-  if (task.workspace != 0) visit(lowered.Find(task.workspace), -1, true);
-}
+uint64_t RoundUp(uint64_t bytes) { return (bytes + kStorageAlignment - 1) & ~(kStorageAlignment - 1); }
 
 void Note(std::vector<Touch>& touches, uint32_t stream, uint32_t task) {
   const auto found =
@@ -47,7 +40,7 @@ bool IsOrdered(const TaskOrder& order, const Storage& first, const Storage& then
 
 void FindLives(Lowered& lowered) {
   for (uint32_t at = 0; at < lowered.tasks.size(); ++at) {
-    ForEachOperand(lowered, lowered.tasks[at], [&](StorageId id, int, bool) {
+    lowered.ForEachOperand(lowered.tasks[at], [&](StorageId id, int, bool) {
       Storage& storage = lowered.storages[id];
       storage.begin = std::min(storage.begin, at);
       storage.end = std::max(storage.end, at + 1);
@@ -164,6 +157,16 @@ StorageId Lowered::Find(uint64_t address) const {
       std::upper_bound(storages.begin(), storages.end(), address,
                        [](uint64_t wanted, const Storage& storage) { return wanted < storage.address; });
   return static_cast<StorageId>(behind - storages.begin() - 1);
+}
+
+StorageId Lowered::Add(Storage storage) {
+  storage.address = kFirstAddress;
+  if (!storages.empty()) {
+    const Storage& last = storages.back();
+    storage.address = last.address + ((last.bytes + 2 * kStorageAlignment - 1) & ~(kStorageAlignment - 1));
+  }
+  storages.push_back(std::move(storage));
+  return static_cast<StorageId>(storages.size() - 1);
 }
 
 StatusOr<MemoryNeeds> PlanMemory(Lowered& lowered, const CompileOptions& options) {

@@ -13,7 +13,7 @@ namespace reprise::compiler {
 namespace {
 
 constexpr size_t kNowhere = SIZE_MAX;
-constexpr size_t kMostBytesOfNumber = 16;  // of one number
+constexpr size_t kMostBytesOfNumber = 16;
 
 }  // namespace
 

@@ -16,11 +16,7 @@ bool IsSameOperand(const kernels::TensorRef& a, const kernels::TensorRef& b) {
 // Of tasks that read equal operands of one constant there is one form.
 class Preparation {
  public:
-  explicit Preparation(Lowered& lowered) : lowered_(lowered) {
-    if (lowered.storages.empty()) return;
-    const Storage& last = lowered.storages.back();
-    next_address_ = (last.address + last.bytes + 2 * kStorageAlignment) & ~(kStorageAlignment - 1);
-  }
+  explicit Preparation(Lowered& lowered) : lowered_(lowered) {}
 
   void Visit(ops::Launch& launch) {
     if (launch.find_prepared == nullptr) return;
@@ -83,19 +79,15 @@ class Preparation {
     }
     Storage storage;
     storage.kind = Storage::Kind::kConstant;
-    storage.address = next_address_;
     storage.bytes = bytes;
     storage.constant = lowered_.storages[source].constant;
     storage.form = std::move(form);
     storage.form->operand.data = nullptr;
-    next_address_ += (bytes + 2 * kStorageAlignment - 1) & ~(kStorageAlignment - 1);
-    lowered_.storages.push_back(std::move(storage));
-    made_.emplace_back(source, static_cast<StorageId>(lowered_.storages.size() - 1));
+    made_.emplace_back(source, lowered_.Add(std::move(storage)));
     return made_.back().second;
   }
 
   Lowered& lowered_;
-  uint64_t next_address_ = 0;
   std::vector<std::pair<StorageId, StorageId>> made_;
 };
 

@@ -101,6 +101,19 @@ struct Lowered {
   uint32_t RegionOf(const Storage& storage) const;
   /// The storage that the address lies in. \pre one does.
   StorageId Find(uint64_t address) const;
+  StorageId Find(const void* address) const { return Find(reinterpret_cast<uintptr_t>(address)); }
+  /// Gives it an address behind all others.
+  StorageId Add(Storage storage);
+
+  /// visit(storage, operand, is_write) for what a task touches; its workspace is operand -1.
+  template <class Visit>
+  void ForEachOperand(const LoweredTask& task, Visit visit) const {
+    for (size_t i = 0; i < task.launch->refs.size(); ++i) {
+      if (task.launch->uses[i].slot < 0) continue;
+      visit(Find(task.launch->refs[i].data), static_cast<int>(i), task.launch->uses[i].is_write);
+    }
+    if (task.workspace != 0) visit(Find(task.workspace), -1, true);
+  }
 };
 
 /// Tasks of a graph whose shapes are known, in an order that its edges allow. Refuses operators without steps (100024)
