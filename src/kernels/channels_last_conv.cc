@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "kernels/convolution_phases.h"
@@ -70,6 +72,14 @@ int64_t PixelAt(const TensorRef& ref, int64_t i) {
 
 // Of the input, counted with the padding: what outputs reach.
 int64_t ReachOf(const ConvDim& dim) { return (dim.out - 1) * dim.stride + (dim.kernel - 1) * dim.dilation + 1; }
+
+bool MeetsPadding(const ConvDim& dim) { return dim.pad > 0 || ReachOf(dim) - dim.pad > dim.in; }
+
+bool AreFinite(const float* numbers, int64_t count) {
+  bool is_finite = true;
+  for (int64_t i = 0; i < count; ++i) is_finite &= std::abs(numbers[i]) <= std::numeric_limits<float>::max();
+  return is_finite;
+}
 
 // Null: sums become what the activation says while they are stored.
 RowFn RowOf(const ConvEpilogue& epilogue) {
@@ -231,6 +241,10 @@ ChannelsLastConv::ChannelsLastConv(const ConvShape& shape, const TensorRef& inpu
   if (by_patches_) {
     patch_begin_ = packed_elements_;
     packed_elements_ += kPatchPlaces * panels_ * width_ * shape.in_channels;
+  } else if (!is_depthwise_ && std::any_of(std::begin(shape.dims), std::end(shape.dims), MeetsPadding)) {
+    leaves_out_padding_ = true;
+    finite_begin_ = packed_elements_;
+    packed_elements_ += shape.groups * panels_;
   }
   CutDepth();
   CutIntoUnits();
@@ -415,6 +429,7 @@ void ChannelsLastConv::PackPanel(const float* lines, int64_t group, int64_t pane
     simd::Transpose(lines + block.begin, depth, columns, block.count(), to, width_);
   }
   if (by_patches_) PackPatches(lines, panel, columns, packed + patch_begin_, filters);
+  if (leaves_out_padding_) packed[finite_begin_ + group * panels_ + panel] = AreFinite(lines, columns * depth) ? 1 : 0;
 }
 
 void ChannelsLastConv::Pack(const TensorRef& weight, float* packed, Range range, void* scratch) const {
@@ -499,6 +514,7 @@ void ChannelsLastConv::TellPacking(std::vector<int64_t>& numbers) const {
 struct ChannelsLastConv::Operands {
   const float* input;         // the first element, of whichever of the two
   int64_t pads[3], sizes[3];  // of D, H, W
+  Range rows[2];              // of D, H: what is not padding
   int64_t strides[4];         // of batch, D, H, W
   const float* packed;
   const TensorRef* bias;
@@ -554,13 +570,29 @@ class ChannelsLastConv::Places {
   // A row of the input, counted without the padding, x * strides[3] elements behind which pixel x lies; null: the row
   // is in the padding.
   const float* Row(int64_t n, int64_t z, int64_t y) const {
-    if (z < 0 || z >= operands_.sizes[0] || y < 0 || y >= operands_.sizes[1]) return nullptr;
+    const auto is_in = [](int64_t at, const Range& rows) { return at >= rows.begin && at < rows.end; };
+    if (!is_in(z, operands_.rows[0]) || !is_in(y, operands_.rows[1])) return nullptr;
     if (operands_.ring != 0) y %= operands_.ring;
     return from_ + n * operands_.strides[0] + z * operands_.strides[1] + y * operands_.strides[2];
   }
   const float* At(const float* row, int64_t x) const {
     const bool is_inside = row != nullptr && x >= 0 && x < operands_.sizes[2];
     return is_inside ? row + x * operands_.strides[3] : zeros_;
+  }
+  // Pixels first, first + step, … of a row.
+  void Fill(const float* row, int64_t first, int64_t step, int64_t count, const float** to) const {
+    if (row == nullptr) {
+      std::fill_n(to, count, zeros_);
+      return;
+    }
+    // How many of them lie before pixel x.
+    const auto before = [=](int64_t x) { return std::clamp<int64_t>((x - first + step - 1) / step, 0, count); };
+    const int64_t begin = first >= 0 ? 0 : before(0);
+    const int64_t end = std::max(begin, first >= operands_.sizes[2] ? 0 : before(operands_.sizes[2]));
+    std::fill_n(to, begin, zeros_);
+    const float* from = row + (first + begin * step) * operands_.strides[3];
+    for (int64_t i = begin; i < end; ++i, from += step * operands_.strides[3]) to[i] = from;
+    std::fill_n(to + end, count - end, zeros_);
   }
   // line(row): each row of the input that the taps of a row of outputs meet, in the order of the taps.
   template <class Line>
@@ -594,8 +626,7 @@ void ChannelsLastConv::FindRows(const Operands& operands, int64_t group, Range r
     const float** row = rows + p;
     places.ForEachRow(shape_, of_outputs, [&](const float* line) {
       for (int64_t kw = 0; kw < kernel_w; ++kw, row += count) {
-        int64_t at = x * w.stride + kw * w.dilation - operands.pads[2];
-        for (int64_t i = 0; i < pixels; ++i, at += w.stride) row[i] = places.At(line, at);
+        places.Fill(line, x * w.stride + kw * w.dilation - operands.pads[2], w.stride, pixels, row);
       }
     });
     p += pixels;
@@ -616,8 +647,8 @@ void ChannelsLastConv::FilterRows(const Operands& operands, Range range, const S
     const int64_t columns = (pixels - 1) * w.stride + (w.kernel - 1) * w.dilation + 1;
     const float** place = scratch.rows;
     places.ForEachRow(shape_, p / w.out, [&](const float* line) {
-      const int64_t first = x * w.stride - operands.pads[2];
-      for (int64_t column = 0; column < columns; ++column) *place++ = places.At(line, first + column);
+      places.Fill(line, x * w.stride - operands.pads[2], 1, columns, place);
+      place += columns;
     });
     simd::FilterPixels({scratch.rows, columns, w.stride, w.dilation, pixels, kernel_rows, w.kernel, operands.packed,
                         shape_.groups, sums, sums_step, epilogue});
@@ -691,11 +722,15 @@ void ChannelsLastConv::MultiplyPixels(const Operands& operands, const Part& part
   const auto panels_of = [&](const Block& block) {
     return packed + (block.begin * panels_ + part.panels.begin * block.count()) * width_;
   };
+  const float* const finite = operands.packed + finite_begin_ + part.group * panels_;
+  const auto is_finite = [](float is) { return is != 0; };
+  const bool leaves_out =
+      leaves_out_padding_ && std::all_of(finite + part.panels.begin, finite + part.panels.end, is_finite);
   for (const Block& block : blocks_) {
     const bool is_last = &block == &blocks_.back();
     simd::MultiplyPixels({scratch.rows + block.first_tap * count, count, count, block.taps, block.first_channel,
                           block.depth, panels_of(block), is_last ? nullptr : panels_of(*(&block + 1)), part.columns,
-                          sums, sums_step, block.begin != 0, is_last, epilogue});
+                          sums, sums_step, block.begin != 0, is_last, epilogue, leaves_out ? scratch.zeros : nullptr});
   }
 }
 
@@ -829,6 +864,7 @@ ChannelsLastConv::Operands ChannelsLastConv::OperandsOf(const RowOperands& given
   Operands operands{static_cast<const float*>(input.data),
                     {dims[0].pad, dims[1].pad, dims[2].pad},
                     {dims[0].in, dims[1].in, dims[2].in},
+                    {{0, dims[0].in}, {0, dims[1].in}},
                     {input.strides[0], input.strides[2], input.strides[3], input.strides[4]},
                     given.packed,
                     given.bias,
@@ -838,6 +874,7 @@ ChannelsLastConv::Operands ChannelsLastConv::OperandsOf(const RowOperands& given
                     given.ring};
   if (given.source == nullptr) return operands;
   operands.input = given.source;
+  for (int d = 0; d < 2; ++d) operands.rows[d] = {dims[d].pad, dims[d].pad + dims[d].in};
   std::fill_n(operands.pads, 3, 0);
   operands.sizes[0] = source_planes_;
   operands.sizes[1] = source_rows_;

@@ -13,7 +13,8 @@
 // Aliasing  none.
 //
 // How it is done. For each output pixel and tap there is a pointer to the channels of the input that meet there, or to
-// zeros where the tap is in the padding: no pixel is copied. Weights are packed into panels of channels, one after the
+// zeros where the tap is in the padding: no pixel is copied, and taps that neighbours have in the padding are left out
+// where all weights are finite. Weights are packed into panels of channels, one after the
 // other as the product reads them. Inputs of few channels are copied with their padding, so that the taps of a row of
 // the kernel are one run; so are those of other types, which are converted on the way. Groups of one channel go through
 // a product of vectors over channels. A transposed convolution is a plain one of stride 1 for each residue of the
@@ -195,6 +196,10 @@ class ChannelsLastConv {
   int64_t source_elements_ = 0, source_planes_ = 0, source_rows_ = 0, source_row_ = 0;
   int64_t packed_elements_ = 0;
   int64_t patch_begin_ = 0;  ///< in what is packed: the transformed filters
+  /// Taps that all pixels of a tile have in the padding are left out, unless weights that are not finite would make NaN
+  /// of its zeros.
+  bool leaves_out_padding_ = false;
+  int64_t finite_begin_ = 0;  ///< in what is packed: whether a panel's weights are finite, 1 or 0
   int64_t pixel_blocks_ = 1, column_blocks_ = 1;
   std::vector<Block> blocks_;
   std::vector<Range> channel_blocks_;                 ///< of products of patches

@@ -38,6 +38,14 @@ HWY_INLINE HWY_ATTR void Store(const PixelBlock& block, int64_t pixel, int64_t a
   for (int i = 0; i < kPixels; ++i, to += block.out_stride) some.Store(sums[i], to);
 }
 
+template <int kPixels>
+HWY_INLINE HWY_ATTR bool AreAll(const float* const* rows, const float* row) {
+  for (int i = 0; i < kPixels; ++i) {
+    if (rows[i] != row) return false;
+  }
+  return true;
+}
+
 // kPixels pixels from `pixel` on, by kVectors vectors of columns of one panel, from column `at` on. kAsks: `ask` is
 // fetched meanwhile, as many lines as there are rows in the panel.
 template <int kPixels, int kVectors, bool kAsks>
@@ -63,6 +71,10 @@ HWY_ATTR void Tile(const PixelBlock& block, int64_t pixel, const float* panel, i
   const float* const* rows = block.rows + pixel;
   const int64_t depth = block.depth;
   for (int64_t t = 0; t < block.taps; ++t, rows += block.row_stride) {
+    if (block.zeros != nullptr && AreAll<kPixels>(rows, block.zeros)) {
+      panel += depth * 2 * lanes;
+      continue;
+    }
     const float* row[kPixels];
     for (int i = 0; i < kPixels; ++i) row[i] = rows[i] + block.first;
     for (int64_t k = 0; k < depth; ++k, panel += 2 * lanes) {
@@ -76,6 +88,14 @@ HWY_ATTR void Tile(const PixelBlock& block, int64_t pixel, const float* panel, i
         const auto value = hn::Set(d, row[i][k]);
         for (int v = 0; v < kVectors; ++v) sum[v][i] = hn::MulAdd(value, columns_of_k[v], sum[v][i]);
       }
+    }
+  }
+  if (block.zeros != nullptr) {
+    // A product that is too small for a number may have left -0, which another zero would have made 0.
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kPixels; ++i) sum[v][i] = hn::Add(sum[v][i], hn::Zero(d));
     }
   }
   const int64_t columns = block.columns - at;

@@ -43,6 +43,9 @@ struct PixelBlock {
   bool accumulates;    ///< adds to what is there
   bool is_last;        ///< the epilogue follows
   PixelEpilogue epilogue;
+  /// A row of zeros: taps all of whose rows it is are left out, so that numbers of panels have to be finite. null: none
+  /// are.
+  const float* zeros = nullptr;
 };
 void MultiplyPixels(const PixelBlock& block);
 

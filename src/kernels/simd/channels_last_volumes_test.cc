@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -184,6 +186,48 @@ TEST(ChannelsLastVolumes, EveryInstructionSetConvolves) {
       });
       EXPECT_GE(targets, 2) << "nothing was compared";
     }
+  }
+}
+
+// Taps in the padding are left out, unless zeros times what they hold is not zero.
+TEST(ChannelsLastVolumes, InfiniteWeightsMeetThePadding) {
+  constexpr Case kPadded[] = {{false, 1, 20, 37, 1, {3, 4, 30}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {}},
+                              {false, 1, 300, 20, 1, {3, 4, 9}, {3, 1, 1}, {2, 1, 1}, {1, 0, 0}, {1, 1, 1}, {}},
+                              {false, 1, 3, 18, 1, {3, 5, 16}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {}}};
+  for (const Case& c : kPadded) {
+    const ConvShape shape = c.shape();
+    const Three sizes = c.out();
+    std::vector<float> in(static_cast<size_t>(c.channels * Product(c.in)), 1.0f);
+    std::vector<float> numbers = Numbers(c.outputs * c.channels * Product(c.kernel), 3);
+    const auto last = static_cast<size_t>(c.outputs - 1);
+    numbers[last * static_cast<size_t>(c.channels * Product(c.kernel))] = std::numeric_limits<float>::infinity();
+    const TensorRef input = Behind(in.data(), 1, c.channels, c.in);
+    const TensorRef weight =
+        MakeContiguous(numbers.data(), DType::kFloat, {c.outputs, c.channels, c.kernel[0], c.kernel[1], c.kernel[2]});
+    const std::vector<float> none(static_cast<size_t>(c.outputs * Product(sizes)));
+    std::vector<float> expected = Expected(c, in, weight, none, none, -INFINITY, INFINITY);
+    const int targets = ForEachTarget([&](int64_t target) {
+      std::vector<float> results(none.size());
+      const TensorRef out = Behind(results.data(), 1, c.outputs, sizes);
+      ASSERT_TRUE(ChannelsLastConv::Fits(shape, input, out)) << NameOf(c);
+      RunUnits(ChannelsLastConv(shape, input, out, {}), input, weight, nullptr, nullptr, out);
+      // The first tap of the last channel: it is in the padding of the first plane, row or column.
+      int64_t met = 0;
+      for (size_t i = 0; i < results.size(); ++i) {
+        const auto pixel = static_cast<int64_t>(i) / c.outputs;
+        const bool is_padding = (c.pad[0] > 0 && pixel / sizes[2] / sizes[1] == 0) ||
+                                (c.pad[1] > 0 && pixel / sizes[2] % sizes[1] == 0) ||
+                                (c.pad[2] > 0 && pixel % sizes[2] == 0);
+        if (i % static_cast<size_t>(c.outputs) == last && is_padding) {
+          EXPECT_TRUE(std::isnan(results[i])) << hwy::TargetName(target) << ", " << NameOf(c) << ", pixel " << pixel;
+          ++met;
+        } else {
+          EXPECT_EQ(results[i], expected[i]) << hwy::TargetName(target) << ", " << NameOf(c) << ", element " << i;
+        }
+      }
+      EXPECT_GT(met, 8);
+    });
+    EXPECT_GE(targets, 2) << "nothing was compared";
   }
 }
 

@@ -4,10 +4,12 @@
 #include <algorithm>
 
 #include "kernels/layer_gradients.h"
+#include "kernels/matmul.h"
 #include "kernels/quant_rows.h"
 #include "ops/computations.h"
 #include "ops/families/channels_last.h"
 #include "ops/families/plane_convolution.h"
+#include "ops/families/products.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
 #include "ops/spatial.h"
@@ -37,6 +39,14 @@ void RunConvolution(const Launch& launch, kernels::Range range, const Launch::Ke
   const TensorRef input = launch.Ref(1, memory);  // prepared or not
   setup.Convolve(input, setup.source_elements() != 0 ? input.data : nullptr, launch.Ref(2, memory).data,
                  launch.RefOrNull(3), launch.Ref(0, memory), range, memory.scratch);
+}
+
+// Outputs of one pixel, see FindProduct.
+void RunProduct(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const kernels::Scalar one = kernels::Scalar::Of<int64_t>(1);
+  const kernels::MatMulEpilogue epilogue = {one, one, launch.refs[3]};
+  kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.refs[0], range, memory.scratch,
+                  launch.HasOperand(3) ? &epilogue : nullptr, PreparedRight(launch));
 }
 
 struct Operands {
@@ -90,12 +100,67 @@ void MakeProduct(ConvShape& shape, Operands& operands) {
   for (int d = 2; d < 5; ++d) weight.sizes[d] = operands.out_ref.sizes[d] = 1;
 }
 
+// Pixels that the kernel covers are rows of a product with what each output has of it.
+struct Product {
+  TensorRef input, weight, out;  // [batch, depth], [depth, channels], [batch, channels]
+};
+
+// Dims 0 and 1, or 1 and 0; what lies behind dim 1 is a part of it.
+TensorRef MatrixOf(TensorRef ref, int64_t line, bool is_turned) {
+  ref.rank = 2;
+  ref.sizes[1] *= line;
+  if (line != 1) ref.strides[1] = 1;
+  if (is_turned) {
+    std::swap(ref.sizes[0], ref.sizes[1]);
+    std::swap(ref.strides[0], ref.strides[1]);
+  }
+  return ref;
+}
+
+// Where the result has one pixel, and all of the input is read for it: as squeeze-and-excitation has it.
+bool FindProduct(const ConvShape& shape, const Operands& operands, Product& product) {
+  const int64_t line = kernels::KernelSize(shape);
+  const auto covers_all = [](const ConvDim& dim) { return dim.pad == 0 && dim.in == dim.kernel && dim.out == 1; };
+  const TensorRef& input = operands.input_ref;
+  const TensorRef& weight = operands.weight_ref;
+  if (shape.transposed || shape.groups != 1 || operands.is_temporary || shape.in_channels * line == 0 ||
+      !std::all_of(std::begin(shape.dims), std::end(shape.dims), covers_all)) {
+    return false;
+  }
+  if (kernels::CategoryOf(input.dtype) != kernels::Category::kFloating || weight.dtype != input.dtype ||
+      operands.out_ref.dtype != input.dtype) {
+    return false;
+  }
+  if (line != 1 && (!IsLine(input, line) || !IsLine(weight, line))) return false;
+  product = {MatrixOf(input, line, false), MatrixOf(weight, line, true), MatrixOf(operands.out_ref, 1, false)};
+  return true;
+}
+
+void AddProduct(OpCall& call, const Operands& operands, const Product& product) {
+  Launch& launch = call.AddLaunch(RunProduct);
+  call.Write(launch, *operands.out, product.out);
+  call.Read(launch, *operands.input, product.input);
+  call.Read(launch, *operands.weight, product.weight);
+  if (operands.bias == nullptr) {
+    call.ReadOptional(launch, nullptr);
+  } else {
+    TensorRef bias = call.RefOf(*operands.bias);
+    InsertDims(bias, 0, 1);
+    call.Read(launch, *operands.bias, bias);
+  }
+  SplitProduct(call, launch);
+}
+
 Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
   if (operands.out->tensor->count == 0) return {};
   MakeProduct(shape, operands);
   const bool fits = kernels::ChannelsLastConv::Fits(shape, operands.input_ref, operands.out_ref);
   const bool is_turned = !fits && channels_last::IsWorthTurning(shape, operands.input_ref, operands.out_ref);
   const bool is_channels_last = fits || is_turned;
+  if (Product product; !is_channels_last && FindProduct(shape, operands, product)) {
+    AddProduct(call, operands, product);
+    return {};
+  }
   if (!is_channels_last) ConvSetup::Simplify(shape, operands.input_ref, operands.out_ref);
   // Sizes whose product does not fit would end up in the workspace.
   __int128 elements = shape.batch * shape.groups * shape.in_channels;
