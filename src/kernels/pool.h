@@ -31,6 +31,11 @@ struct PoolDim {
   bool is_adaptive = false;  ///< kernel, stride, pad and dilation say nothing
 };
 
+/// Elements of a window, about as many where it is adaptive.
+inline int64_t WindowSize(const PoolDim& dim) {
+  return dim.is_adaptive ? (dim.in + dim.out - 1) / dim.out : dim.kernel;
+}
+
 struct PoolShape {
   PoolDim d, h, w;
   int64_t divisor_override = 0;

@@ -151,7 +151,10 @@ class ChainMaker {
         FindMirrorTask(at++);
         continue;
       }
-      all_[at + plan.conv.launches - 1].covers = BytesOf(plan.conv.out);
+      // Temporaries, too, are written as a whole.
+      for (size_t launch = at; launch < at + plan.conv.launches; ++launch) {
+        if (all_[launch].writes.size() == 1) all_[launch].covers = all_[launch].writes[0];
+      }
       plan.first = at;
       plan.count = plan.conv.launches;
       plan.begins = launches[0];
@@ -164,6 +167,10 @@ class ChainMaker {
       plan.result = *result;
       plans_.push_back(plan);
     }
+    std::erase_if(plans_, [&](const LinkPlan& plan) {
+      return plan.kind == LinkPlan::Kind::kPool && plan.pool.indices != 0 &&
+             IsNeeded(BytesOf(plan.begins->refs[plan.pool.indices]), plan.first + 1, kNone);
+    });
     for (LinkPlan& plan : plans_) {
       const bool has_followers = plan.kind == LinkPlan::Kind::kConvolution || plan.kind == LinkPlan::Kind::kFinish;
       while (has_followers && TakeFollower(plan)) {
@@ -211,6 +218,14 @@ class ChainMaker {
       if (rows == 0) return;
       plan.kind = LinkPlan::Kind::kJoin;
       plan.result = {BytesOf(out), out.sizes[0], out.sizes[1], kernels::ElementCount(out) / rows};
+      plans_.push_back(plan);
+      return;
+    }
+    if (FindPool(launch, plan.pool)) {
+      plan.kind = LinkPlan::Kind::kPool;
+      plan.operand = plan.pool.self;
+      plan.result = *PictureOf(launch.refs[0]);
+      all_[at].covers = plan.result.bytes;
       plans_.push_back(plan);
       return;
     }
@@ -460,6 +475,7 @@ class ChainMaker {
         plan.has_channels_last = plan.input == kNone;
         if (plan.has_channels_last) plan.input = FindMirror(ChannelsSecond(ref));
         return;
+      case LinkPlan::Kind::kPool: plan.input = FindMirror(ref); return;
       case LinkPlan::Kind::kProduct:
         plan.input = FindMirrorOfRow(ref);
         if (plan.input == kNone) return;
@@ -734,6 +750,9 @@ class ChainMaker {
         parts.push_back({data, ref.sizes[1], is_mirror});
       }
       link->AddJoin(plan.result, result, std::move(parts));
+    } else if (plan.kind == LinkPlan::Kind::kPool) {
+      const TensorRef& self = refs[plan.operand];
+      link->AddPool(plan.pool, Behind(refs[0], plan.result.channels, result), Behind(self, self.sizes[1], pixels));
     } else {
       finishing->norm = std::make_shared<NormScaling>(*plan.norm, plan.result.channels);
       SetRest(plan, pixels, result, plan.addend == kNone ? nullptr : pixels_of(plan.addend), finishing->after);

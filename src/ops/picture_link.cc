@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "device/scheduler.h"
+#include "kernels/channels_last_pool.h"
 #include "kernels/conv_band.h"
 #include "kernels/picture_layout.h"
 #include "kernels/simd/channels_last.h"
@@ -177,6 +178,12 @@ void TurnPlanes(const JoinedPicture& part, int64_t plane, kernels::Range pixels,
   });
 }
 
+// refs: values, picture.
+template <auto kPool>
+void RunPool(const Launch& launch, kernels::Range rows, const Launch::KernelMemory& memory) {
+  kPool(launch.State<kernels::PoolShape>(), launch.refs[1], launch.refs[0], rows, memory.scratch);
+}
+
 void RunJoin(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   const auto& join = launch.State<Join>();
   const int64_t channels = launch.refs[0].sizes[1];
@@ -215,6 +222,17 @@ void PictureLink::AddReader(const Launch& launch, const TensorRef& source) {
 
 void PictureLink::AddProduct(const Picture& picture, float* to, const float* from, const float* numbers) {
   AddOfPixels(RunProduct, picture, to, std::make_shared<const Product>(Product{from, numbers, picture.plane}), 1);
+}
+
+void PictureLink::AddPool(const PicturePool& pool, const TensorRef& to, const TensorRef& from) {
+  Launch& launch =
+      Add(pool.is_max ? RunPool<kernels::ChannelsLastMaxPool> : RunPool<kernels::ChannelsLastAvgPool>, {to, from});
+  launch.state = std::make_shared<const kernels::PoolShape>(*pool.shape);
+  launch.units = kernels::ChannelsLastPoolRows(to);
+  launch.grain =
+      GrainOf(to.sizes[4] * to.sizes[1] * kernels::WindowSize(pool.shape->h) * kernels::WindowSize(pool.shape->w));
+  launch.scratch_bytes = static_cast<uint64_t>(kernels::ChannelsLastPoolScratchBytes(to));
+  launch.Seal();
 }
 
 void PictureLink::AddJoin(const Picture& picture, float* to, std::vector<JoinedPicture> parts) {

@@ -9,6 +9,7 @@
 
 #include "ir/chain.h"
 #include "kernels/channels_last_conv.h"
+#include "ops/families/picture_reader.h"
 #include "ops/families/plane_convolution.h"
 #include "ops/launch.h"
 #include "ops/picture.h"
@@ -39,6 +40,7 @@ struct LinkPlan {
     kReader,   ///< a task that reads a mirror in place of the picture, and gives what it gives
     kFinish,   ///< a batch norm of a mirror and what follows it
     kJoin,     ///< pictures beside each other, channel behind channel
+    kPool,     ///< of the planes of a mirror
     kProduct,  ///< of a picture and a number for each channel: a mirror of one and the other
   };
   Kind kind = Kind::kConvolution;
@@ -46,6 +48,7 @@ struct LinkPlan {
   size_t first = 0, count = 0;     // tasks
   const Launch* begins = nullptr;  // the launches of the tasks
   size_t operand = 0;              // of others than convolutions: the picture among its refs
+  PicturePool pool;                // of kPool
   bool has_channels_last = false;  // dims [N, .., C] of that operand
   const Launch* norm = nullptr;    // a batch norm
   size_t norm_task = kNone;
@@ -153,6 +156,9 @@ class PictureLink : public ir::Link {
   void AddReader(const Launch& launch, const kernels::TensorRef& source);
   /// to = from times a number for each channel of each picture, which lie one after the other.
   void AddProduct(const Picture& picture, float* to, const float* from, const float* numbers);
+
+  /// Both have channels behind.
+  void AddPool(const PicturePool& pool, const kernels::TensorRef& to, const kernels::TensorRef& from);
 
   void AddJoin(const Picture& picture, float* to, std::vector<JoinedPicture> parts);
   /// What follows the pixels of the picture.

@@ -15,12 +15,14 @@
 
 #include "../unit/scale.h"
 #include "aclnnop/aclnn_add.h"
+#include "aclnnop/aclnn_avgpool2d.h"
 #include "aclnnop/aclnn_batch_norm.h"
 #include "aclnnop/aclnn_cat.h"
 #include "aclnnop/aclnn_convolution.h"
 #include "aclnnop/aclnn_hardtanh.h"
 #include "aclnnop/aclnn_layer_norm.h"
 #include "aclnnop/aclnn_leaky_relu.h"
+#include "aclnnop/aclnn_max_pool.h"
 #include "aclnnop/aclnn_mean.h"
 #include "aclnnop/aclnn_mul.h"
 #include "aclnnop/aclnn_relu.h"
@@ -82,6 +84,8 @@ enum Kind {
   kPart,  // some channels, of one tap
   kJoin,  // of these parts
   kGate,
+  kLargest,  // of neighbours, as all pools of planes
+  kAverage,
   kNorm,
   kRelu,
   kHardtanh,
@@ -146,17 +150,19 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
     part_list = aclCreateTensorList(joined.data(), joined.size());
     const int64_t ones[3] = {1, 1, 1};
     const int64_t zeros[3] = {0, 0, 0};
+    const int64_t threes[2] = {3, 3};
     const uint64_t dims = GetParam().depth == 0 ? 2 : 3;
     const int64_t spatial[3] = {2, 3, 4};
     plane_dims = aclCreateIntArray(spatial, dims);
     channels = aclCreateIntArray(&kChannels, 1);
     one = aclCreateIntArray(ones, dims);
     zero = aclCreateIntArray(zeros, dims);
+    three = aclCreateIntArray(threes, 2);
     before_all = TotalsOfKept();
   }
   void TearDown() override {
     EXPECT_EQ(aclDestroyTensorList(part_list), 0);
-    for (aclIntArray* const array : {one, zero, plane_dims, channels}) EXPECT_EQ(aclDestroyIntArray(array), 0);
+    for (aclIntArray* const array : {one, zero, three, plane_dims, channels}) EXPECT_EQ(aclDestroyIntArray(array), 0);
     AclnnTest::TearDown();
   }
 
@@ -264,6 +270,22 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
             },
             aclnnMul);
         return;
+      case kLargest:
+        if (GetParam().depth != 0) return;
+        issue(
+            [&](uint64_t* ws, aclOpExecutor** ex) {
+              return aclnnMaxPoolGetWorkspaceSize(a, three, one, 0, one, one, 0, out, ws, ex);
+            },
+            aclnnMaxPool);
+        return;
+      case kAverage:
+        if (GetParam().depth != 0) return;
+        issue(
+            [&](uint64_t* ws, aclOpExecutor** ex) {
+              return aclnnAvgPool2dGetWorkspaceSize(a, three, one, one, false, call.weight == 0, 0, 0, out, ws, ex);
+            },
+            aclnnAvgPool2d);
+        return;
       case kNorm:
         issue(
             [&](uint64_t* ws, aclOpExecutor** ex) {
@@ -358,6 +380,7 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
   std::vector<std::vector<char>> before;
   aclIntArray* one = nullptr;
   aclIntArray* zero = nullptr;
+  aclIntArray* three = nullptr;
   aclIntArray* plane_dims = nullptr;
   aclIntArray* channels = nullptr;
   aclTensorList* part_list = nullptr;
@@ -443,6 +466,22 @@ TEST_P(ChainTest, JoinsAndNormsInFrontAreLinks) {
   Check(model, Eager(kJoined), kEnoughReplays + 3);
   // Part, join, norm, convolution, convolution, two parts, join, norm, convolution.
   ExpectChains(10, 14 + three_taps());
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+// Pools read pixels where convolutions leave them, and leave them for convolutions; one reads planes that lie in
+// memory.
+const Program kPooled = {{kLargest, 0, 0, 4, 0}, {kOneTap, 0, 0, 1, 1},      {kRelu, 1, 1, 1, 0},
+                         {kLargest, 1, 1, 2, 0}, {kOwnChannels, 2, 2, 1, 1}, {kAverage, 1, 1, 3, 0},
+                         {kAverage, 3, 3, 2, 1}, {kOneTap, 2, 2, 3, 2},      {kRelu, 3, 3, 3, 0}};
+
+TEST_P(ChainTest, PoolsAreLinks) {
+  if (GetParam().depth != 0) GTEST_SKIP() << "pools of planes";
+  const aclmdlRI model = Capture(kPooled);
+  Check(model, Eager(kPooled), kEnoughReplays + 3);
+  ExpectChains(6, 8);
+  for (auto& values : before) std::reverse(values.begin(), values.end());
+  Check(model, Eager(kPooled), 2);
   EXPECT_EQ(aclmdlRIDestroy(model), 0);
 }
 

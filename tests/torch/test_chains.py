@@ -118,3 +118,43 @@ def test_results_that_another_stream_reads_are_seen_by_it(npu):
         torch.npu.synchronize()
         assert torch.equal(result, wanted)
         assert all(torch.equal(one, other) for one, other in zip(seen, sums))
+
+
+class Pooled(nn.Module):
+    """A stem as networks have it, and a squeeze with its excitation, to one picture and to several."""
+
+    def __init__(self, gives_indices):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 24, 3, 2, 1, bias=False), nn.BatchNorm2d(24), nn.ReLU())
+        self.pool = nn.MaxPool2d(3, 2, 1, return_indices=gives_indices)
+        self.conv, self.mean = nn.Conv2d(24, 32, 1), nn.AvgPool2d(2)
+        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(32, 8, 1), nn.SiLU(), nn.Conv2d(8, 32, 1), nn.Sigmoid())
+        self.last = nn.Conv2d(32, 16, 3, padding=1)
+
+    def forward(self, x):
+        x = self.pool(self.stem(x))
+        x, indices = x if self.pool.return_indices else (x, None)
+        x = torch.relu(self.conv(x))
+        return self.last(self.mean(x * self.gate(x))), indices
+
+
+@pytest.mark.parametrize("batch", (1, 3))
+@pytest.mark.parametrize("gives_indices", (False, True))
+def test_pools_and_squeezes_give_what_the_cpu_gives(npu, batch, gives_indices):
+    net = Pooled(gives_indices).eval().requires_grad_(False)
+    given = [torch.randn(batch, 3, 60, 44) for _ in range(2)]
+    expected = [net(each) for each in given]
+    net, x = net.npu(), given[0].npu()
+    net(x)
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        result, indices = net(x)
+    for i in range(ENOUGH + 2):
+        x.copy_(given[i % 2])
+        result.fill_(77)
+        if gives_indices:
+            indices.fill_(77)
+        graph.replay()
+        torch.testing.assert_close(result.cpu(), expected[i % 2][0], rtol=1e-4, atol=1e-5)
+        if gives_indices:
+            assert torch.equal(indices.cpu().long(), expected[i % 2][1]), i

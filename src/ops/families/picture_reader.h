@@ -3,6 +3,7 @@
 // Launches that picture_chain.h lets read pictures in another order.
 #pragma once
 
+#include "kernels/pool.h"
 #include "ops/launch.h"
 
 namespace reprise::ops {
@@ -18,5 +19,15 @@ bool NormalisesAnyStrides(const Launch& launch);
 
 /// Whether the launch joins refs behind the first, contiguous and of float32, along dim 1 to refs[0].
 bool JoinsChannels(const Launch& launch);
+
+/// A pool of the planes of pictures [N, C, 1, H, W].
+struct PicturePool {
+  const kernels::PoolShape* shape = nullptr;
+  bool is_max = false;
+  size_t self = 0;     ///< of Launch::refs; the values are refs[0]
+  size_t indices = 0;  ///< 0: there are none
+};
+/// Whether the launch is one whose values kernels/channels_last_pool.h gives with the same bits, all of float32.
+bool FindPool(const Launch& launch, PicturePool& pool);
 
 }  // namespace reprise::ops

@@ -4,6 +4,7 @@
 #include "kernels/channels_last_pool.h"
 
 #include "ops/computations.h"
+#include "ops/families/picture_reader.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
 #include "ops/spatial.h"
@@ -14,6 +15,9 @@ namespace {
 using kernels::PoolDim;
 using kernels::PoolShape;
 using kernels::TensorRef;
+
+// Sums of rows of so many elements are split by kernels/pool.h, and taken one by one with channels behind.
+constexpr int64_t kLeastSplitRow = 8;
 
 // What Computation::code chooses.
 enum Kind : uint8_t { kPlain, kWithIndices, kWithMask };
@@ -133,10 +137,7 @@ bool AddChannelsLast(OpCall& call, bool is_max, const PoolShape& shape) {
   call.Read(launch, call.inputs[0], self);
   launch.state = std::make_shared<PoolShape>(shape);
   launch.units = kernels::ChannelsLastPoolRows(out);
-  const auto window = [](const PoolDim& dim) {
-    return dim.is_adaptive ? (dim.in + dim.out - 1) / dim.out : dim.kernel;
-  };
-  launch.grain = GrainOf(out.sizes[4] * out.sizes[1] * window(shape.h) * window(shape.w));
+  launch.grain = GrainOf(out.sizes[4] * out.sizes[1] * kernels::WindowSize(shape.h) * kernels::WindowSize(shape.w));
   call.AddScratch(launch, static_cast<uint64_t>(kernels::ChannelsLastPoolScratchBytes(out)));
   return true;
 }
@@ -171,10 +172,8 @@ void AddRows(OpCall& call, Launch::Kernel kernel, PoolShape shape, int dims) {
   launch.state = std::make_shared<PoolShape>(shape);
   call.Read(launch, call.inputs[0], self);
   launch.units = kernels::PoolRowCount(launch.refs[0]);
-  const auto window = [](const PoolDim& dim) {
-    return dim.is_adaptive ? (dim.in + dim.out - 1) / dim.out : dim.kernel;
-  };
-  launch.grain = GrainOf(window(shape.d) * window(shape.h) * std::max(shape.w.in, window(shape.w) * shape.w.out));
+  launch.grain = GrainOf(kernels::WindowSize(shape.d) * kernels::WindowSize(shape.h) *
+                         std::max(shape.w.in, kernels::WindowSize(shape.w) * shape.w.out));
   call.AddScratch(launch, static_cast<uint64_t>(kernels::PoolScratchBytes(shape)));
 }
 
@@ -325,6 +324,24 @@ Status LowerAdaptivePoolBackward(OpCall& call) {
 }
 
 }  // namespace
+
+bool FindPool(const Launch& launch, PicturePool& pool) {
+  const bool is_max = launch.kernel == RunMaxPool;
+  if ((!is_max && launch.kernel != RunAvgPool) || (is_max && launch.op.computation.code == kWithMask)) return false;
+  const auto& shape = launch.State<PoolShape>();
+  pool = {&shape, is_max, launch.refs.size() - 1, launch.refs.size() > 2 ? size_t{1} : 0};
+  for (const OperandUse& use : launch.uses) {
+    if (use.slot < 0) return false;
+  }
+  const auto is_picture = [](const TensorRef& ref) {
+    return ref.dtype == kernels::DType::kFloat && ref.rank == 5 && ref.sizes[1] > 1 && ref.sizes[2] == 1;
+  };
+  if (!is_picture(launch.refs[0]) || !is_picture(launch.refs[pool.self]) || !kernels::IsContiguous(launch.refs[0])) {
+    return false;
+  }
+  const bool has_short_rows = kernels::WindowSize(shape.w) + (shape.w.is_adaptive ? 1 : 0) < kLeastSplitRow;
+  return is_max || has_short_rows;
+}
 
 // The rows of api/computations.csv.
 #define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
