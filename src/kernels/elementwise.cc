@@ -5,6 +5,8 @@
 #include <cstring>
 #include <optional>
 
+#include "kernels/simd/matmul_tile.h"
+
 namespace reprise::kernels {
 namespace {
 
@@ -215,6 +217,95 @@ class TiledRows {
   alignas(64) char tiles_[kMaxElementInputs][kTileBytes];
 };
 
+// ---- Operands whose columns are rows ----
+
+// Where neighbours of an operand belong to rows that follow one another, blocks of rows are turned, so that each line
+// of memory is read once.
+class TurnedRows {
+ public:
+  // \pre Fits(call, refs, loop)
+  TurnedRows(const ElementCall& call, const Loop& loop) : call_(call), loop_(loop), length_(loop.sizes[0]) {
+    for (int k = 0; k < call.inputs; ++k) is_turned_[k] = loop.strides[0][k + 1] != ItemSize(call.row.in[k]);
+  }
+
+  static bool Fits(const ElementCall& call, const TensorRef* refs, const Loop& loop) {
+    if (loop.rank < 2 || std::min(loop.sizes[0], loop.sizes[1]) < kFewest || call.row.is_wide || call.has_scalar) {
+      return false;
+    }
+    if (refs[0].dtype != call.row.out || loop.strides[0][0] != ItemSize(call.row.out)) return false;
+    bool turns = false;
+    for (int k = 0; k < call.inputs; ++k) {
+      const int64_t item = ItemSize(call.row.in[k]);
+      const int64_t step = loop.strides[0][k + 1];
+      if (refs[k + 1].dtype != call.row.in[k]) return false;
+      if (step == item) continue;
+      if (item != kItem || loop.strides[1][k + 1] != item || step < item) return false;
+      turns = true;
+    }
+    return turns;
+  }
+
+  void Run(Range range) {
+    const int64_t plane = length_ * loop_.sizes[1];
+    for (int64_t at = range.begin; at < range.end;) {
+      Enter(at / plane);
+      const int64_t row = at % plane / length_;
+      const int64_t column = at % length_;
+      const int64_t whole = column != 0 ? 0 : (range.end - at) / length_;
+      const int64_t rows = std::clamp<int64_t>(std::min(whole, loop_.sizes[1] - row), 1, kRows);
+      const int64_t count = whole != 0 ? length_ : std::min(length_ - column, range.end - at);
+      for (int64_t done = 0; done < count; done += kColumns) {
+        RunBlock(row, rows, column + done, std::min(kColumns, count - done));
+      }
+      at += rows * count;
+    }
+  }
+
+ private:
+  static constexpr int64_t kItem = sizeof(float);
+  static constexpr int64_t kFewest = 8;
+  static constexpr int64_t kRows = 16;
+  static constexpr int64_t kColumns = 64;
+
+  // The elements of all dims but the first two.
+  void Enter(int64_t plane) {
+    for (int k = 0; k <= call_.inputs; ++k) {
+      bases_[k] = loop_.base[k];
+      int64_t rest = plane;
+      for (int d = 2; d < loop_.rank; rest /= loop_.sizes[d++]) {
+        bases_[k] += rest % loop_.sizes[d] * loop_.strides[d][k];
+      }
+    }
+  }
+  char* At(int operand, int64_t row, int64_t column) const {
+    return bases_[operand] + row * loop_.strides[1][operand] + column * loop_.strides[0][operand];
+  }
+
+  void RunBlock(int64_t row, int64_t rows, int64_t column, int64_t count) {
+    for (int k = 0; k < call_.inputs; ++k) {
+      if (!is_turned_[k]) continue;
+      simd::Transpose(reinterpret_cast<const float*>(At(k + 1, row, column)), loop_.strides[0][k + 1] / kItem, count,
+                      rows, tiles_[k], kColumns);
+    }
+    RowArgs args;
+    args.numbers = call_.numbers;
+    for (int64_t r = 0; r < rows; ++r) {
+      args.out = At(0, row + r, column);
+      for (int k = 0; k < call_.inputs; ++k) {
+        args.in[k] = is_turned_[k] ? reinterpret_cast<char*>(tiles_[k] + r * kColumns) : At(k + 1, row + r, column);
+      }
+      call_.row.function(&args, 0, count);
+    }
+  }
+
+  const ElementCall& call_;
+  const Loop& loop_;
+  const int64_t length_;  // of a row
+  bool is_turned_[kMaxElementInputs] = {};
+  char* bases_[kMaxElementInputs + 1] = {};
+  alignas(64) float tiles_[kMaxElementInputs][kRows * kColumns];
+};
+
 }  // namespace
 
 ElementCall::ElementCall(const ElementFn& fn, DType type, std::span<const Scalar> values)
@@ -243,6 +334,7 @@ void ElementCall::Run(const TensorRef* refs, Range range) const {
   if (range.begin >= range.end) return;
   const Loop loop = LoopOver(refs, inputs);
   if (TiledRows::Fits(*this, refs, loop)) return TiledRows(*this, loop).Run(range);
+  if (TurnedRows::Fits(*this, refs, loop)) return TurnedRows(*this, loop).Run(range);
   const TensorRef& out = refs[0];
   const int last = inputs - 1;
   const int64_t item = ItemSize(row.out);

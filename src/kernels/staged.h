@@ -10,7 +10,10 @@
 
 #include <cstdint>
 
+#include <type_traits>
+
 #include "kernels/cast.h"
+#include "kernels/simd/matmul_tile.h"
 #include "kernels/strided.h"
 
 namespace reprise::kernels {
@@ -41,6 +44,7 @@ class Staged {
     load_ = FindCast(ref.dtype, DTypeOf<T>());
     store_ = FindCast(DTypeOf<T>(), ref.dtype);
     item_ = ItemSize(ref.dtype);
+    is_same_type_ = ref.dtype == DTypeOf<T>();
   }
 
   bool in_place() const { return in_place_; }
@@ -97,9 +101,18 @@ class Staged {
     alignas(64) T line[kTile];
     T* block = buffer;
     ForEachRow(columns, {begin / row, (begin + n) / row}, [&](char* const* ptrs, const int64_t*, int64_t count) {
-      for (int64_t first = 0; first < count; first += kTile, block += kTile * row) {
-        const int64_t width = std::min(kTile, count - first);
+      for (int64_t first = 0, width = 0; first < count; first += width, block += width * row) {
+        width = std::min(kTile, count - first);
         char* at = ptrs[0] + first * item_;
+        if constexpr (std::is_same_v<T, float>) {
+          if (is_same_type_) {
+            auto* const numbers = reinterpret_cast<float*>(at);
+            const int64_t step = loop_.strides[0][0] / item_;
+            kStore ? simd::Transpose(block, row, width, row, numbers, step)
+                   : simd::Transpose(numbers, step, row, width, block, row);
+            continue;
+          }
+        }
         for (int64_t i = 0; i < row; ++i, at += loop_.strides[0][0]) {
           if constexpr (kStore) {
             for (int64_t c = 0; c < width; ++c) line[c] = block[c * row + i];
@@ -109,16 +122,13 @@ class Staged {
             for (int64_t c = 0; c < width; ++c) block[c * row + i] = line[c];
           }
         }
-        if (width < kTile) {
-          block += width * row;
-          break;
-        }
       }
     });
   }
 
   T* data_;
   bool in_place_;
+  bool is_same_type_ = true;
   Loop loop_;
   CastFn load_ = nullptr;
   CastFn store_ = nullptr;

@@ -72,6 +72,18 @@ def layer_norm(op, g):
                         "rstdOutOptional": Ref(rstd, wide) if wanted else None})
 
 
+@cases("LayerNorm")
+def layer_norm_of_columns(op, g):
+    """Rows that are columns in memory: some are turned at a time, up to a length."""
+    for dtype in g.floating:
+        for batch, rows, length in ((2, 37, 5), (1, 16, 96), (3, 7, 300), (1, 40, 1500)):
+            x = (g.tensor([batch, length, rows], dtype) + 3).transpose(1, 2)
+            weight, bias = g.tensor([length], dtype), g.tensor([length], dtype)
+            expected = torch.nn.functional.layer_norm(high(x), [length], high(weight), high(bias), 1e-5)
+            yield Case({"input": x, "normalizedShape": [length], "weightOptional": weight, "biasOptional": bias, "eps": 1e-5},
+                       {"out": Ref(expected, dtype), "meanOutOptional": None, "rstdOutOptional": None})
+
+
 @cases("LayerNormBackward")
 def layer_norm_backward(op, g):
     for dtype in g.floating:

@@ -428,6 +428,30 @@ HWY_INLINE HWY_ATTR void TransposeFour(const float* from, int64_t src_stride, fl
 }
 #endif
 
+#if HWY_CAP_GE256
+// Eight rows and four columns: as the four, in both halves of a vector.
+HWY_INLINE HWY_ATTR void TransposeEight(const float* from, int64_t src_stride, float* to, int64_t dst_stride) {
+  const hn::FixedTag<float, 8> d;
+  const hn::FixedTag<float, 4> half;
+  const hn::RepartitionToWide<decltype(d)> wide;
+  const auto load = [&](int64_t row) HWY_ATTR {
+    return hn::Combine(d, hn::LoadU(half, from + (row + 4) * src_stride), hn::LoadU(half, from + row * src_stride));
+  };
+  const auto a = load(0);
+  const auto b = load(1);
+  const auto e = load(2);
+  const auto f = load(3);
+  const auto ab_low = hn::BitCast(wide, hn::InterleaveLower(d, a, b));
+  const auto ab_high = hn::BitCast(wide, hn::InterleaveUpper(d, a, b));
+  const auto ef_low = hn::BitCast(wide, hn::InterleaveLower(d, e, f));
+  const auto ef_high = hn::BitCast(wide, hn::InterleaveUpper(d, e, f));
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, ab_low, ef_low)), d, to);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, ab_low, ef_low)), d, to + dst_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, ab_high, ef_high)), d, to + 2 * dst_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, ab_high, ef_high)), d, to + 3 * dst_stride);
+}
+#endif
+
 HWY_ATTR void TransposeBlock(const float* src, int64_t src_stride, int64_t rows, int64_t cols, float* dst,
                              int64_t dst_stride) {
   int64_t whole_rows = 0;
@@ -435,18 +459,31 @@ HWY_ATTR void TransposeBlock(const float* src, int64_t src_stride, int64_t rows,
 #if HWY_TARGET != HWY_SCALAR
   whole_rows = rows / 4 * 4;
   whole_cols = cols / 4 * 4;
+  const auto four = [&](int64_t i, int64_t j) HWY_ATTR {
+    TransposeFour(src + i * src_stride + j, src_stride, dst + j * dst_stride + i, dst_stride);
+  };
+#if HWY_CAP_GE256
+  constexpr int64_t kStep = 8;
+  const auto step = [&](int64_t i, int64_t j) HWY_ATTR {
+    TransposeEight(src + i * src_stride + j, src_stride, dst + j * dst_stride + i, dst_stride);
+  };
+#else
+  constexpr int64_t kStep = 4;
+  const auto step = four;
+#endif
+  const int64_t stepped = rows / kStep * kStep;
   // Of the side whose rows lie further apart few are walked at a time: many of these may share the sets of a cache.
   if (dst_stride > src_stride) {
     for (int64_t j = 0; j < whole_cols; j += 4) {
-      for (int64_t i = 0; i < whole_rows; i += 4) {
-        TransposeFour(src + i * src_stride + j, src_stride, dst + j * dst_stride + i, dst_stride);
-      }
+      for (int64_t i = 0; i < stepped; i += kStep) step(i, j);
+      for (int64_t i = stepped; i < whole_rows; i += 4) four(i, j);
     }
   } else {
-    for (int64_t i = 0; i < whole_rows; i += 4) {
-      for (int64_t j = 0; j < whole_cols; j += 4) {
-        TransposeFour(src + i * src_stride + j, src_stride, dst + j * dst_stride + i, dst_stride);
-      }
+    for (int64_t i = 0; i < stepped; i += kStep) {
+      for (int64_t j = 0; j < whole_cols; j += 4) step(i, j);
+    }
+    for (int64_t i = stepped; i < whole_rows; i += 4) {
+      for (int64_t j = 0; j < whole_cols; j += 4) four(i, j);
     }
   }
 #endif

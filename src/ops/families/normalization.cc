@@ -28,6 +28,16 @@ RowWork WorkOf(int64_t length, int64_t rows) {
   return {length, std::clamp<int64_t>(kBatchElements / std::max<int64_t>(1, length), 1, std::max<int64_t>(1, rows))};
 }
 
+// The same where rows of the operand may be columns in memory, which are turned some at a time.
+RowWork WorkOf(int64_t length, int64_t rows, const TensorRef& ref) {
+  constexpr int64_t kTurned = 16;
+  constexpr int64_t kMostLength = 1024;
+  RowWork work = WorkOf(length, rows);
+  const bool is_in_columns = ref.rank > 1 && ref.sizes[ref.rank - 1] != 1 && ref.strides[ref.rank - 1] != 1;
+  if (is_in_columns && length <= kMostLength) work.batch = std::min(std::max(work.batch, kTurned), rows);
+  return work;
+}
+
 // ---- Softmax ----
 
 void RunRows(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
@@ -242,7 +252,7 @@ Status LowerNorm(OpCall& call) {
     return {};
   }
   const int64_t rows = input.tensor->count / length;
-  const RowWork work = WorkOf(length, rows);
+  const RowWork work = WorkOf(length, rows, call.RefOf(input));
   Launch& launch = call.AddLaunch(RunNorm);
   for (int64_t value : {work.length, work.batch, int64_t{is_layer_norm}, int64_t{0}}) launch.ints.push_back(value);
   const Operand* const x2 = At(call, params.x2);
