@@ -1185,7 +1185,7 @@ TEST_P(PoolTest, ResultsInBlocksThatWerePassedOverAreNotStored) {
 // tasks leave them, one by one.
 TEST_P(PoolTest, RandomProgramsLeaveWhatAnybodyMayLookAt) {
   size_t not_stored = 0;
-  const int rounds = reprise::testing::InForm(reprise::testing::Loops(400, 8));
+  const int rounds = reprise::testing::InForm(reprise::testing::Loops(400, 24));
   for (int round = 0; round < rounds; ++round) {
     SCOPED_TRACE(round);
     reprise::Graph graph;
