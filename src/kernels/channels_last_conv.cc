@@ -512,10 +512,11 @@ void ChannelsLastConv::TellPacking(std::vector<int64_t>& numbers) const {
 // ---- The convolution ----
 
 struct ChannelsLastConv::Operands {
-  const float* input;         // the first element, of whichever of the two
-  int64_t pads[3], sizes[3];  // of D, H, W
-  Range rows[2];              // of D, H: what is not padding
-  int64_t strides[4];         // of batch, D, H, W
+  const float* input;  // the first element, of whichever of the two
+  int64_t pads[3];     // of D, H, W
+  Range rows[2];       // of D, H: what is not padding
+  int64_t columns;     // of W
+  int64_t strides[4];  // of batch, D, H, W
   const float* packed;
   const TensorRef* bias;
   const TensorRef* addend;
@@ -576,7 +577,7 @@ class ChannelsLastConv::Places {
     return from_ + n * operands_.strides[0] + z * operands_.strides[1] + y * operands_.strides[2];
   }
   const float* At(const float* row, int64_t x) const {
-    const bool is_inside = row != nullptr && x >= 0 && x < operands_.sizes[2];
+    const bool is_inside = row != nullptr && x >= 0 && x < operands_.columns;
     return is_inside ? row + x * operands_.strides[3] : zeros_;
   }
   // Pixels first, first + step, … of a row.
@@ -588,7 +589,7 @@ class ChannelsLastConv::Places {
     // How many of them lie before pixel x.
     const auto before = [=](int64_t x) { return std::clamp<int64_t>((x - first + step - 1) / step, 0, count); };
     const int64_t begin = first >= 0 ? 0 : before(0);
-    const int64_t end = std::max(begin, first >= operands_.sizes[2] ? 0 : before(operands_.sizes[2]));
+    const int64_t end = std::max(begin, first >= operands_.columns ? 0 : before(operands_.columns));
     std::fill_n(to, begin, zeros_);
     const float* from = row + (first + begin * step) * operands_.strides[3];
     for (int64_t i = begin; i < end; ++i, from += step * operands_.strides[3]) to[i] = from;
@@ -863,8 +864,8 @@ ChannelsLastConv::Operands ChannelsLastConv::OperandsOf(const RowOperands& given
   const TensorRef& input = given.input;
   Operands operands{static_cast<const float*>(input.data),
                     {dims[0].pad, dims[1].pad, dims[2].pad},
-                    {dims[0].in, dims[1].in, dims[2].in},
                     {{0, dims[0].in}, {0, dims[1].in}},
+                    dims[2].in,
                     {input.strides[0], input.strides[2], input.strides[3], input.strides[4]},
                     given.packed,
                     given.bias,
@@ -876,9 +877,7 @@ ChannelsLastConv::Operands ChannelsLastConv::OperandsOf(const RowOperands& given
   operands.input = given.source;
   for (int d = 0; d < 2; ++d) operands.rows[d] = {dims[d].pad, dims[d].pad + dims[d].in};
   std::fill_n(operands.pads, 3, 0);
-  operands.sizes[0] = source_planes_;
-  operands.sizes[1] = source_rows_;
-  operands.sizes[2] = source_row_ / all_channels();
+  operands.columns = source_row_ / all_channels();
   operands.strides[0] = source_planes_ * source_rows_ * source_row_;
   operands.strides[1] = source_rows_ * source_row_;
   operands.strides[2] = source_row_;

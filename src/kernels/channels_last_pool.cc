@@ -59,6 +59,10 @@ bool FitsChannelsLast(const TensorRef& self, const TensorRef& out) {
 
 int64_t ChannelsLastPoolRows(const TensorRef& out) { return out.sizes[0] * out.sizes[3]; }
 
+int64_t ChannelsLastPoolCost(const PoolShape& shape, const TensorRef& out) {
+  return out.sizes[4] * out.sizes[1] * WindowSize(shape.h) * WindowSize(shape.w);
+}
+
 int64_t ChannelsLastPoolScratchBytes(const TensorRef& out) {
   return 2 * ScratchCutter::Bytes<float>(out.sizes[1]) + ScratchCutter::Bytes<float>(kPixelsAtOnce * out.sizes[1]);
 }

@@ -13,6 +13,8 @@ bool FitsChannelsLast(const TensorRef& self, const TensorRef& out);
 
 /// Rows of outputs: the units.
 int64_t ChannelsLastPoolRows(const TensorRef& out);
+/// Of one of them, in light operations.
+int64_t ChannelsLastPoolCost(const PoolShape& shape, const TensorRef& out);
 int64_t ChannelsLastPoolScratchBytes(const TensorRef& out);
 void ChannelsLastMaxPool(const PoolShape& shape, const TensorRef& self, const TensorRef& out, Range rows,
                          void* scratch);

@@ -92,6 +92,13 @@ Loop LoopOver(const TensorRef* refs, int inputs) {
   }
 }
 
+// Where a plane of an operand begins: all dims but the first two count planes.
+char* PlaneOf(const Loop& loop, int64_t plane, int operand) {
+  char* at = loop.base[operand];
+  for (int d = 2; d < loop.rank; plane /= loop.sizes[d++]) at += plane % loop.sizes[d] * loop.strides[d][operand];
+  return at;
+}
+
 // ---- Short rows ----
 
 constexpr int64_t kTileBytes = 4096;      // of an operand: some of them lie in the first-level cache
@@ -175,11 +182,7 @@ class TiledRows {
   void Enter(int64_t plane) {
     plane_ = plane;
     for (int k = 0; k <= call_.inputs; ++k) {
-      bases_[k] = loop_.base[k];
-      int64_t rest = plane;
-      for (int d = 2; d < loop_.rank; rest /= loop_.sizes[d++]) {
-        bases_[k] += rest % loop_.sizes[d] * loop_.strides[d][k];
-      }
+      bases_[k] = PlaneOf(loop_, plane, k);
       if (k > 0 && kinds_[k - 1] == Kind::kRepeats) Fill(k - 1, 0, rows_);
     }
   }
@@ -248,7 +251,7 @@ class TurnedRows {
   void Run(Range range) {
     const int64_t plane = length_ * loop_.sizes[1];
     for (int64_t at = range.begin; at < range.end;) {
-      Enter(at / plane);
+      for (int k = 0; k <= call_.inputs; ++k) bases_[k] = PlaneOf(loop_, at / plane, k);
       const int64_t row = at % plane / length_;
       const int64_t column = at % length_;
       const int64_t whole = column != 0 ? 0 : (range.end - at) / length_;
@@ -267,16 +270,6 @@ class TurnedRows {
   static constexpr int64_t kRows = 16;
   static constexpr int64_t kColumns = 64;
 
-  // The elements of all dims but the first two.
-  void Enter(int64_t plane) {
-    for (int k = 0; k <= call_.inputs; ++k) {
-      bases_[k] = loop_.base[k];
-      int64_t rest = plane;
-      for (int d = 2; d < loop_.rank; rest /= loop_.sizes[d++]) {
-        bases_[k] += rest % loop_.sizes[d] * loop_.strides[d][k];
-      }
-    }
-  }
   char* At(int operand, int64_t row, int64_t column) const {
     return bases_[operand] + row * loop_.strides[1][operand] + column * loop_.strides[0][operand];
   }

@@ -229,8 +229,7 @@ void PictureLink::AddPool(const PicturePool& pool, const TensorRef& to, const Te
       Add(pool.is_max ? RunPool<kernels::ChannelsLastMaxPool> : RunPool<kernels::ChannelsLastAvgPool>, {to, from});
   launch.state = std::make_shared<const kernels::PoolShape>(*pool.shape);
   launch.units = kernels::ChannelsLastPoolRows(to);
-  launch.grain =
-      GrainOf(to.sizes[4] * to.sizes[1] * kernels::WindowSize(pool.shape->h) * kernels::WindowSize(pool.shape->w));
+  launch.grain = GrainOf(kernels::ChannelsLastPoolCost(*pool.shape, to));
   launch.scratch_bytes = static_cast<uint64_t>(kernels::ChannelsLastPoolScratchBytes(to));
   launch.Seal();
 }

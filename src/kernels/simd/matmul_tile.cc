@@ -409,14 +409,10 @@ HWY_ATTR void ByRows(const StreamBlock<T, B>& block) {
 // ---- Exchanging rows and columns ----
 
 #if HWY_TARGET != HWY_SCALAR
-// Four rows and four columns.
-HWY_INLINE HWY_ATTR void TransposeFour(const float* from, int64_t src_stride, float* to, int64_t dst_stride) {
-  const hn::FixedTag<float, 4> d;
-  const hn::RepartitionToWide<decltype(d)> wide;
-  const auto a = hn::LoadU(d, from);
-  const auto b = hn::LoadU(d, from + src_stride);
-  const auto e = hn::LoadU(d, from + 2 * src_stride);
-  const auto f = hn::LoadU(d, from + 3 * src_stride);
+// Four vectors become columns, each four lanes of them by themselves.
+template <class D, class V>
+HWY_INLINE HWY_ATTR void StoreTurned(D d, V a, V b, V e, V f, float* to, int64_t dst_stride) {
+  const hn::RepartitionToWide<D> wide;
   const auto ab_low = hn::BitCast(wide, hn::InterleaveLower(d, a, b));
   const auto ab_high = hn::BitCast(wide, hn::InterleaveUpper(d, a, b));
   const auto ef_low = hn::BitCast(wide, hn::InterleaveLower(d, e, f));
@@ -426,6 +422,16 @@ HWY_INLINE HWY_ATTR void TransposeFour(const float* from, int64_t src_stride, fl
   hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, ab_high, ef_high)), d, to + 2 * dst_stride);
   hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, ab_high, ef_high)), d, to + 3 * dst_stride);
 }
+
+// Four rows and four columns.
+HWY_INLINE HWY_ATTR void TransposeFour(const float* from, int64_t src_stride, float* to, int64_t dst_stride) {
+  const hn::FixedTag<float, 4> d;
+  const auto a = hn::LoadU(d, from);
+  const auto b = hn::LoadU(d, from + src_stride);
+  const auto e = hn::LoadU(d, from + 2 * src_stride);
+  const auto f = hn::LoadU(d, from + 3 * src_stride);
+  StoreTurned(d, a, b, e, f, to, dst_stride);
+}
 #endif
 
 #if HWY_CAP_GE256
@@ -433,7 +439,6 @@ HWY_INLINE HWY_ATTR void TransposeFour(const float* from, int64_t src_stride, fl
 HWY_INLINE HWY_ATTR void TransposeEight(const float* from, int64_t src_stride, float* to, int64_t dst_stride) {
   const hn::FixedTag<float, 8> d;
   const hn::FixedTag<float, 4> half;
-  const hn::RepartitionToWide<decltype(d)> wide;
   const auto load = [&](int64_t row) HWY_ATTR {
     return hn::Combine(d, hn::LoadU(half, from + (row + 4) * src_stride), hn::LoadU(half, from + row * src_stride));
   };
@@ -441,14 +446,7 @@ HWY_INLINE HWY_ATTR void TransposeEight(const float* from, int64_t src_stride, f
   const auto b = load(1);
   const auto e = load(2);
   const auto f = load(3);
-  const auto ab_low = hn::BitCast(wide, hn::InterleaveLower(d, a, b));
-  const auto ab_high = hn::BitCast(wide, hn::InterleaveUpper(d, a, b));
-  const auto ef_low = hn::BitCast(wide, hn::InterleaveLower(d, e, f));
-  const auto ef_high = hn::BitCast(wide, hn::InterleaveUpper(d, e, f));
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, ab_low, ef_low)), d, to);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, ab_low, ef_low)), d, to + dst_stride);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, ab_high, ef_high)), d, to + 2 * dst_stride);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, ab_high, ef_high)), d, to + 3 * dst_stride);
+  StoreTurned(d, a, b, e, f, to, dst_stride);
 }
 #endif
 

@@ -4,12 +4,11 @@
 #include <algorithm>
 
 #include "kernels/layer_gradients.h"
-#include "kernels/matmul.h"
 #include "kernels/quant_rows.h"
 #include "ops/computations.h"
 #include "ops/families/channels_last.h"
 #include "ops/families/plane_convolution.h"
-#include "ops/families/products.h"
+#include "ops/families/recurrent_parts.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
 #include "ops/spatial.h"
@@ -39,14 +38,6 @@ void RunConvolution(const Launch& launch, kernels::Range range, const Launch::Ke
   const TensorRef input = launch.Ref(1, memory);  // prepared or not
   setup.Convolve(input, setup.source_elements() != 0 ? input.data : nullptr, launch.Ref(2, memory).data,
                  launch.RefOrNull(3), launch.Ref(0, memory), range, memory.scratch);
-}
-
-// Outputs of one pixel, see FindProduct.
-void RunProduct(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
-  const kernels::Scalar one = kernels::Scalar::Of<int64_t>(1);
-  const kernels::MatMulEpilogue epilogue = {one, one, launch.refs[3]};
-  kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.refs[0], range, memory.scratch,
-                  launch.HasOperand(3) ? &epilogue : nullptr, PreparedRight(launch));
 }
 
 struct Operands {
@@ -137,18 +128,13 @@ bool FindProduct(const ConvShape& shape, const Operands& operands, Product& prod
 }
 
 void AddProduct(OpCall& call, const Operands& operands, const Product& product) {
-  Launch& launch = call.AddLaunch(RunProduct);
-  call.Write(launch, *operands.out, product.out);
-  call.Read(launch, *operands.input, product.input);
-  call.Read(launch, *operands.weight, product.weight);
-  if (operands.bias == nullptr) {
-    call.ReadOptional(launch, nullptr);
-  } else {
-    TensorRef bias = call.RefOf(*operands.bias);
-    InsertDims(bias, 0, 1);
-    call.Read(launch, *operands.bias, bias);
+  recurrent::Part bias;  // absent
+  if (operands.bias != nullptr) {
+    bias = recurrent::PartOf(call, operands.bias);
+    InsertDims(bias.ref, 0, 1);
   }
-  SplitProduct(call, launch);
+  recurrent::AddProduct(call, {operands.out, product.out}, {operands.input, product.input},
+                        {operands.weight, product.weight}, bias);
 }
 
 Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {

@@ -16,7 +16,7 @@ using kernels::PoolDim;
 using kernels::PoolShape;
 using kernels::TensorRef;
 
-// Sums of rows of so many elements are split by kernels/pool.h, and taken one by one with channels behind.
+// Means of rows of so many elements may have other bits with channels behind (kernels/channels_last_pool.h).
 constexpr int64_t kLeastSplitRow = 8;
 
 // What Computation::code chooses.
@@ -137,7 +137,7 @@ bool AddChannelsLast(OpCall& call, bool is_max, const PoolShape& shape) {
   call.Read(launch, call.inputs[0], self);
   launch.state = std::make_shared<PoolShape>(shape);
   launch.units = kernels::ChannelsLastPoolRows(out);
-  launch.grain = GrainOf(out.sizes[4] * out.sizes[1] * kernels::WindowSize(shape.h) * kernels::WindowSize(shape.w));
+  launch.grain = GrainOf(kernels::ChannelsLastPoolCost(shape, out));
   call.AddScratch(launch, static_cast<uint64_t>(kernels::ChannelsLastPoolScratchBytes(out)));
   return true;
 }
