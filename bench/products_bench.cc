@@ -7,6 +7,9 @@
 //     build/release/bin/products_bench [--rows 1,128] [--sizes 1024,4096] [--only TEXT] [--rounds 9] [--threads 2]
 //         [--x bfloat16]
 //
+// Rows of 0 are as many as the size: a square product. Products of float32 are held against the peak, too: in each
+// round one core multiplies and adds vectors that stay in registers, and each thread could do as much.
+//
 // x of products with weights of 8 and 4 bits is of float16, or of bfloat16.
 // Without ggml (REPRISE_BENCH_GGML when the build was configured) our times are shown alone.
 #include <aclnnop/aclnn_dynamic_quant.h>
@@ -23,6 +26,7 @@
 
 #include "device.h"
 #include "harness.h"
+#include "multiply_adds.h"
 #ifdef REPRISE_BENCH_HAVE_GGML
 #include <ggml-cpu.h>
 #include <ggml.h>
@@ -274,6 +278,10 @@ double Quantile(Series values, double share) {
 void Measure(const Case& each, int64_t m, int64_t size, const Options& options, aclrtStream stream) {
   const Ours ours(each.kind, options.x, m, size, stream);
   std::vector<Sampler> samplers = {Repeat(Times([&] { ours.Run(); }))};
+  const bool has_peak = each.kind == Kind::kFloat;
+  constexpr int64_t kPeakRounds = 20000;
+  int64_t multiply_adds = 1;
+  if (has_peak) samplers.push_back(Repeat(Times([&] { multiply_adds = MultiplyAddsInRegisters(kPeakRounds); })));
 #ifdef REPRISE_BENCH_HAVE_GGML
   Theirs theirs(each.theirs, m, size, options.threads);
   const Sampler run = Repeat(Times([&] { theirs.Run(); }));
@@ -288,11 +296,17 @@ void Measure(const Case& each, int64_t m, int64_t size, const Options& options, 
   const double own = Quantile(series[0], 0.5);
   std::printf("%4ld x %ld^2  %-38s %10.1f us %7.1f Gop/s", static_cast<long>(m), static_cast<long>(size), each.name,
               own / 1e3, flops / own);
-  if (series.size() > 1) {
-    const Series ratios = Inverse(RatiosToFirst(series[1], series[0]));
-    std::printf("   ggml %-4s %10.1f us   %5.2f (%.2f..%.2f)", each.theirs, Quantile(series[1], 0.5) / 1e3,
-                Quantile(ratios, 0.5), Quantile(ratios, 0.25), Quantile(ratios, 0.75));
+  if (has_peak) {  // what all threads could have done in the time of ours, as a share
+    const double could = 2.0 * static_cast<double>(multiply_adds) * options.threads / flops;
+    const Series shares = Scaled(RatiosToFirst(series[1], series[0]), 1 / could);
+    std::printf("   %3.0f %% (%.0f..%.0f, at most %.0f) of the peak", 100 * Quantile(shares, 0.5),
+                100 * Quantile(shares, 0.25), 100 * Quantile(shares, 0.75), 100 * Quantile(shares, 1));
   }
+#ifdef REPRISE_BENCH_HAVE_GGML
+  const Series ratios = Inverse(RatiosToFirst(series.back(), series[0]));
+  std::printf("   ggml %-4s %10.1f us   %5.2f (%.2f..%.2f)", each.theirs, Quantile(series.back(), 0.5) / 1e3,
+              Quantile(ratios, 0.5), Quantile(ratios, 0.25), Quantile(ratios, 0.75));
+#endif
   std::printf("\n");
   std::fflush(stdout);
 }
@@ -325,7 +339,7 @@ int Main(int argc, char** argv) {
   for (const Case& each : kCases) {
     if (std::string(each.name).find(options.only) == std::string::npos) continue;
     for (const int64_t m : options.rows) {
-      for (const int64_t size : options.sizes) Measure(each, m, size, options, device.stream());
+      for (const int64_t size : options.sizes) Measure(each, m == 0 ? size : m, size, options, device.stream());
     }
   }
   return 0;

@@ -53,7 +53,12 @@ class Contestant:
         self.log = open(os.path.join(self.folder.name, "log"), "w+", encoding="utf-8")
         self.process = subprocess.Popen(command, env=environment, cwd=self.folder.name, text=True, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=self.log)
+        self.ready = {}
+
+    def wait(self):
+        """Until it is ready, or has ended: then `error` says why."""
         self.ready = self._hear()
+        return self
 
     def _hear(self):
         line = self.process.stdout.readline()
@@ -101,13 +106,15 @@ def contestants(model, options):
 def start(model, options):
     """(those that are ready, {the others: reason})"""
     ready, left_out = [], {}
-    for name in contestants(model, options):
-        each = Contestant(model, name, options)
-        if each.error is None:
-            ready.append(each)
-        else:
-            left_out[name] = each.error
-            each.end()
+    names = list(contestants(model, options))
+    at_once = os.cpu_count() or 1  # most of what they do before their first turn takes one core
+    for first in range(0, len(names), at_once):
+        for each in [each.wait() for each in [Contestant(model, name, options) for name in names[first:first + at_once]]]:
+            if each.error is None:
+                ready.append(each)
+            else:
+                left_out[each.name] = each.error
+                each.end()
     return ready, left_out
 
 

@@ -16,6 +16,7 @@
 #define REPRISE_OPERATION_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,6 +66,13 @@ struct OperationOptions {
  *  of one that draws, and keeps that one's generator.
  *  Throws Exception: 107000 null operation, operands that operands.h refuses; those of any submission. */
 void LaunchOperation(void* stream, std::unique_ptr<Operation> operation, const OperationOptions& options = {});
+
+/** For loops in Operation::Run: calls body(begin, end) over disjoint ranges that cover [0, count), on this thread and on
+ *  idle ones of the device, and returns when all calls have returned. `item_bytes`: that one item reads and writes,
+ *  about; it decides how many threads the loop is worth. Ranges depend on how many threads there are: results should
+ *  not. Once a call has thrown, calls that have not begun are left out, and what it threw is thrown here. Elsewhere than
+ *  in Run, and in a body, it is one call on this thread. */
+void ParallelFor(int64_t count, int64_t item_bytes, const std::function<void(int64_t begin, int64_t end)>& body);
 
 }  // namespace reprise
 

@@ -36,4 +36,8 @@ void LaunchOperation(void* stream, std::unique_ptr<Operation> operation, const O
   });
 }
 
+void ParallelFor(int64_t count, int64_t item_bytes, const std::function<void(int64_t begin, int64_t end)>& body) {
+  runtime::ShareLoop(count, item_bytes, body);
+}
+
 }  // namespace reprise

@@ -65,8 +65,9 @@ class Touched final : public ir::OperandSink {
 // Nobody looks at memory, or writes to it, because such a task runs.
 bool IsQuiet(const ir::TaskType& type) {
   if (type.run == nullptr || type.kind == ir::TaskKind::kNop) return true;
-  return type.never_waits && (type.kind == ir::TaskKind::kKernel || type.kind == ir::TaskKind::kCopy ||
-                              type.kind == ir::TaskKind::kFill || type.kind == ir::TaskKind::kReduce);
+  return type.never_waits &&
+         (type.kind == ir::TaskKind::kKernel || type.kind == ir::TaskKind::kCopy || type.kind == ir::TaskKind::kFill ||
+          type.kind == ir::TaskKind::kReduce || type.kind == ir::TaskKind::kClosure);
 }
 
 bool IsLaunch(const ir::TaskType& type) { return type.chain == MakePictureChain; }
@@ -224,6 +225,15 @@ class ChainMaker {
     if (FindPool(launch, plan.pool)) {
       plan.kind = LinkPlan::Kind::kPool;
       plan.operand = plan.pool.self;
+      plan.result = *PictureOf(launch.refs[0]);
+      all_[at].covers = plan.result.bytes;
+      plans_.push_back(plan);
+      return;
+    }
+    plan.map = FindRemap(launch);
+    if (plan.map != nullptr) {
+      plan.kind = LinkPlan::Kind::kRemap;
+      plan.operand = 1;
       plan.result = *PictureOf(launch.refs[0]);
       all_[at].covers = plan.result.bytes;
       plans_.push_back(plan);
@@ -476,6 +486,10 @@ class ChainMaker {
         if (plan.has_channels_last) plan.input = FindMirror(ChannelsSecond(ref));
         return;
       case LinkPlan::Kind::kPool: plan.input = FindMirror(ref); return;
+      case LinkPlan::Kind::kRemap:
+        plan.input = FindMirror(ref);
+        if (plan.input != kNone && !mirrors_[plan.input].picture.IsRow(ref)) plan.input = kNone;
+        return;
       case LinkPlan::Kind::kProduct:
         plan.input = FindMirrorOfRow(ref);
         if (plan.input == kNone) return;
@@ -753,6 +767,8 @@ class ChainMaker {
     } else if (plan.kind == LinkPlan::Kind::kPool) {
       const TensorRef& self = refs[plan.operand];
       link->AddPool(plan.pool, Behind(refs[0], plan.result.channels, result), Behind(self, self.sizes[1], pixels));
+    } else if (plan.kind == LinkPlan::Kind::kRemap) {
+      link->AddRemap(*plan.map, plan.result, result, pixels);
     } else {
       finishing->norm = std::make_shared<NormScaling>(*plan.norm, plan.result.channels);
       SetRest(plan, pixels, result, plan.addend == kNone ? nullptr : pixels_of(plan.addend), finishing->after);

@@ -184,6 +184,32 @@ void RunPool(const Launch& launch, kernels::Range rows, const Launch::KernelMemo
   kPool(launch.State<kernels::PoolShape>(), launch.refs[1], launch.refs[0], rows, memory.scratch);
 }
 
+// Each pixel [d, h, w] of `out` is the one of `in` that index says for each dim.
+struct Remap {
+  const float* from;
+  int64_t in[3], out[3];
+  std::vector<int32_t> index[3];
+};
+
+void RunRemap(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  const auto& remap = launch.State<Remap>();
+  const int64_t channels = launch.refs[0].sizes[1];
+  const auto& [depth, height, width] = remap.out;
+  auto* const to = static_cast<float*>(launch.refs[0].data);
+  const kernels::Range pixels = PixelsOf(launch, range);
+  for (int64_t p = pixels.begin; p < pixels.end;) {
+    const int64_t row = p / width;
+    const int64_t plane = row / height;
+    const int64_t in_plane = plane / depth * remap.in[0] + remap.index[0][static_cast<size_t>(plane % depth)];
+    const int64_t in_row = in_plane * remap.in[1] + remap.index[1][static_cast<size_t>(row % height)];
+    const float* const from = remap.from + in_row * remap.in[2] * channels;
+    for (const int64_t end = std::min(pixels.end, (row + 1) * width); p < end; ++p) {
+      const int64_t x = remap.index[2][static_cast<size_t>(p - row * width)];
+      std::copy_n(from + x * channels, channels, to + p * channels);
+    }
+  }
+}
+
 void RunJoin(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   const auto& join = launch.State<Join>();
   const int64_t channels = launch.refs[0].sizes[1];
@@ -232,6 +258,16 @@ void PictureLink::AddPool(const PicturePool& pool, const TensorRef& to, const Te
   launch.grain = GrainOf(kernels::ChannelsLastPoolCost(*pool.shape, to));
   launch.scratch_bytes = static_cast<uint64_t>(kernels::ChannelsLastPoolScratchBytes(to));
   launch.Seal();
+}
+
+void PictureLink::AddRemap(const kernels::Separable& map, const Picture& picture, float* to, const float* from) {
+  Remap remap{from, {}, {}, {}};
+  for (size_t d = 0; d < 3; ++d) {
+    remap.in[d] = map.dims[d].in;
+    remap.out[d] = map.dims[d].out;
+    remap.index[d] = map.dims[d].index;
+  }
+  AddOfPixels(RunRemap, picture, to, std::make_shared<const Remap>(std::move(remap)), 1);
 }
 
 void PictureLink::AddJoin(const Picture& picture, float* to, std::vector<JoinedPicture> parts) {

@@ -41,16 +41,18 @@ struct LinkPlan {
     kFinish,   ///< a batch norm of a mirror and what follows it
     kJoin,     ///< pictures beside each other, channel behind channel
     kPool,     ///< of the planes of a mirror
+    kRemap,    ///< each pixel is a copy of one of a mirror
     kProduct,  ///< of a picture and a number for each channel: a mirror of one and the other
   };
   Kind kind = Kind::kConvolution;
-  PlaneConvolution conv;           // of kConvolution
-  size_t first = 0, count = 0;     // tasks
-  const Launch* begins = nullptr;  // the launches of the tasks
-  size_t operand = 0;              // of others than convolutions: the picture among its refs
-  PicturePool pool;                // of kPool
-  bool has_channels_last = false;  // dims [N, .., C] of that operand
-  const Launch* norm = nullptr;    // a batch norm
+  PlaneConvolution conv;                    // of kConvolution
+  size_t first = 0, count = 0;              // tasks
+  const Launch* begins = nullptr;           // the launches of the tasks
+  size_t operand = 0;                       // of others than convolutions: the picture among its refs
+  PicturePool pool;                         // of kPool
+  const kernels::Separable* map = nullptr;  // of kRemap
+  bool has_channels_last = false;           // dims [N, .., C] of that operand
+  const Launch* norm = nullptr;             // a batch norm
   size_t norm_task = kNone;
   size_t sum = kNone;             // the task of a sum
   kernels::TensorRef addend_ref;  // of it
@@ -159,6 +161,7 @@ class PictureLink : public ir::Link {
 
   /// Both have channels behind.
   void AddPool(const PicturePool& pool, const kernels::TensorRef& to, const kernels::TensorRef& from);
+  void AddRemap(const kernels::Separable& map, const Picture& picture, float* to, const float* from);
 
   void AddJoin(const Picture& picture, float* to, std::vector<JoinedPicture> parts);
   /// What follows the pixels of the picture.

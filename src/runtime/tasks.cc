@@ -6,12 +6,17 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fault.h"
 #include "device/inquiry.h"
+#include "device/scheduler.h"
+#include "device/split.h"
+#include "device/work_cost.h"
 #include "ir/task_info.h"
 #include "runtime/park.h"
 #include "runtime/submission.h"
@@ -382,8 +387,55 @@ Status OperationFailed(const Operation& operation, int code, const char* what, c
 
 }  // namespace
 
+namespace {
+
+// Of the operation that the thread runs.
+thread_local RunContext* t_operation = nullptr;
+
+class InOperation {
+ public:
+  explicit InOperation(RunContext* context) : before_(std::exchange(t_operation, context)) {}
+  ~InOperation() { t_operation = before_; }
+  InOperation(const InOperation&) = delete;
+  InOperation& operator=(const InOperation&) = delete;
+
+ private:
+  RunContext* const before_;
+};
+
+struct SharedLoop {
+  const std::function<void(int64_t, int64_t)>& body;
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;
+};
+
+}  // namespace
+
+void ShareLoop(int64_t count, int64_t item_bytes, const std::function<void(int64_t, int64_t)>& body) {
+  if (count <= 0) return;
+  const int64_t grain = device::GrainOf({0, 0, std::max<int64_t>(1, item_bytes)});
+  if (t_operation == nullptr || count < 2 * grain) return body(0, count);
+  device::Scheduler& scheduler = t_operation->scheduler();
+  SharedLoop loop{body, {}, {}};
+  scheduler.ParallelFor(
+      count, device::EvenGrain(count, grain, scheduler.workers()),
+      [](void* arg, int64_t begin, int64_t end) {
+        SharedLoop& all = *static_cast<SharedLoop*>(arg);
+        if (all.failed.load(std::memory_order_relaxed)) return;
+        const InOperation no_loops_in_loops(nullptr);
+        try {
+          all.body(begin, end);
+        } catch (...) {
+          if (!all.failed.exchange(true)) all.error = std::current_exception();
+        }
+      },
+      &loop, count / grain);
+  if (loop.error != nullptr) std::rethrow_exception(loop.error);
+}
+
 void RunOperation(RunContext& context, Operation& operation, uint64_t seed) noexcept {
   constexpr int kFailed = kAicoreException;
+  const InOperation here(&context);
   try {
     operation.Run(seed);
   } catch (const Exception& error) {

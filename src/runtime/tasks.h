@@ -65,6 +65,8 @@ Status SubmitOperation(Stream& stream, std::unique_ptr<Operation> operation, boo
 
 /// The parts of a task type around an operation. An exception of the operation becomes the task's failure.
 void RunOperation(device::RunContext& context, Operation& operation, uint64_t seed) noexcept;
+/// See reprise::ParallelFor.
+void ShareLoop(int64_t count, int64_t item_bytes, const std::function<void(int64_t, int64_t)>& body);
 /// `num_blocks` as dumps show it; 0: not a kernel. `operands`: null where nobody has told them.
 void DescribeOperation(const Operation& operation, uint32_t num_blocks, const std::vector<ir::Operand>* operands,
                        ir::TaskInfo& info);

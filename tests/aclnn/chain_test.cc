@@ -27,12 +27,15 @@
 #include "aclnnop/aclnn_mul.h"
 #include "aclnnop/aclnn_relu.h"
 #include "aclnnop/aclnn_silu.h"
+#include "aclnnop/aclnn_upsample_nearest_2d_v2.h"
+#include "aclnnop/aclnn_upsample_nearest_3d.h"
 #include "base/env.h"
 #include "device/write_watch.h"
 #include "harness.h"
 #include "model/kept_operands.h"
 #include "reprise/graph.h"
 #include "reprise/memory.h"
+#include "reprise/operation.h"
 
 namespace aclnn_test {
 namespace {
@@ -86,6 +89,7 @@ enum Kind {
   kGate,
   kLargest,  // of neighbours, as all pools of planes
   kAverage,
+  kNearest,  // each pixel is the one at half of its place, or at another share of it
   kNorm,
   kRelu,
   kHardtanh,
@@ -93,7 +97,23 @@ enum Kind {
   kLeakyRelu,
   kAdd,
   kMul,
+  kOperation,  // foreign code, which tells what it touches
   kKinds
+};
+
+// Everything with its sign changed.
+class Opposite final : public reprise::Operation {
+ public:
+  Opposite(const float* from, float* to, int64_t count) : from_(from), to_(to), count_(count) {}
+  void Run(uint64_t) override {
+    for (int64_t i = 0; i < count_; ++i) to_[i] = -from_[i];
+  }
+  reprise::OperationInfo Describe() const override { return {"opposite", {}}; }
+
+ private:
+  const float* const from_;
+  float* const to_;
+  const int64_t count_;
 };
 struct Call {
   Kind kind;
@@ -158,11 +178,14 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
     one = aclCreateIntArray(ones, dims);
     zero = aclCreateIntArray(zeros, dims);
     three = aclCreateIntArray(threes, 2);
+    sides = aclCreateIntArray(GetParam().Picture().data() + 2, dims);
     before_all = TotalsOfKept();
   }
   void TearDown() override {
     EXPECT_EQ(aclDestroyTensorList(part_list), 0);
-    for (aclIntArray* const array : {one, zero, three, plane_dims, channels}) EXPECT_EQ(aclDestroyIntArray(array), 0);
+    for (aclIntArray* const array : {one, zero, three, sides, plane_dims, channels}) {
+      EXPECT_EQ(aclDestroyIntArray(array), 0);
+    }
     AclnnTest::TearDown();
   }
 
@@ -286,6 +309,28 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
             },
             aclnnAvgPool2d);
         return;
+      case kNearest:
+        issue(
+            [&](uint64_t* ws, aclOpExecutor** ex) {
+              if (GetParam().depth == 0) {
+                return aclnnUpsampleNearest2dV2GetWorkspaceSize(a, sides, call.weight == 0 ? 1.5f : 2.0f,
+                                                                call.weight == 1 ? 0.0f : 2.0f, out, ws, ex);
+              }
+              return aclnnUpsampleNearest3dGetWorkspaceSize(a, sides, 2.0, call.weight == 0 ? 1.5 : 0.0, 2.0, out, ws,
+                                                            ex);
+            },
+            GetParam().depth == 0 ? aclnnUpsampleNearest2dV2 : aclnnUpsampleNearest3d);
+        return;
+      case kOperation: {
+        const auto size = static_cast<uint64_t>(pictures[0]->count()) * sizeof(float);
+        auto* const from = static_cast<const float*>(StorageOf(call.a));
+        auto* const to = static_cast<float*>(StorageOf(call.out));
+        reprise::OperationOptions options;
+        options.operands = {{from, size, REPRISE_ACCESS_READ}, {to, size, REPRISE_ACCESS_WRITE}};
+        if (call.weight == 2) options.operands.reset();
+        reprise::LaunchOperation(stream, std::make_unique<Opposite>(from, to, pictures[0]->count()), options);
+        return;
+      }
       case kNorm:
         issue(
             [&](uint64_t* ws, aclOpExecutor** ex) {
@@ -326,6 +371,7 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
         EXPECT_EQ(RunOp(stream, first, second), 0) << RecentMessage();
       });
     }
+    EXPECT_EQ(aclrtSynchronizeStream(stream), 0) << RecentMessage();
     return All();
   }
   aclmdlRI Capture(const Program& program) {
@@ -381,6 +427,7 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
   aclIntArray* one = nullptr;
   aclIntArray* zero = nullptr;
   aclIntArray* three = nullptr;
+  aclIntArray* sides = nullptr;
   aclIntArray* plane_dims = nullptr;
   aclIntArray* channels = nullptr;
   aclTensorList* part_list = nullptr;
@@ -482,6 +529,39 @@ TEST_P(ChainTest, PoolsAreLinks) {
   ExpectChains(6, 8);
   for (auto& values : before) std::reverse(values.begin(), values.end());
   Check(model, Eager(kPooled), 2);
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+const Program kResized = {{kNearest, 0, 0, 4, 1}, {kOneTap, 4, 4, 1, 1}, {kRelu, 1, 1, 1, 0}, {kNearest, 1, 1, 2, 0},
+                          {kNearest, 2, 2, 3, 1}, {kOneTap, 3, 3, 2, 2}, {kRelu, 2, 2, 2, 0}, {kNearest, 2, 2, 1, 2}};
+
+TEST_P(ChainTest, ResizesToTheNearestAreLinks) {
+  const aclmdlRI model = Capture(kResized);
+  Check(model, Eager(kResized), kEnoughReplays + 3);
+  ExpectChains(4, 6);  // the first reads planes, nobody reads the last
+  for (auto& values : before) std::reverse(values.begin(), values.end());
+  Check(model, Eager(kResized), 2);
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+// It may read and write pictures that are in mirrors, too.
+Program AroundOperation(size_t told) {
+  return {{kOneTap, 0, 0, 1, 1}, {kRelu, 1, 1, 1, 0},         {kOneTap, 1, 1, 2, 2},
+          {kRelu, 2, 2, 2, 0},   {kOperation, 1, 1, 2, told}, {kOneTap, 2, 2, 3, 0},
+          {kRelu, 3, 3, 3, 0},   {kOneTap, 3, 3, 4, 1},       {kRelu, 4, 4, 4, 0}};
+}
+
+TEST_P(ChainTest, OperationsThatTellWhatTheyTouchDoNotEndAChain) {
+  const aclmdlRI model = Capture(AroundOperation(0));
+  Check(model, Eager(AroundOperation(0)), kEnoughReplays + 3);
+  ExpectChains(4, 8);
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+TEST_P(ChainTest, OperationsThatDoNotTellEndAChain) {
+  const aclmdlRI model = Capture(AroundOperation(2));
+  Check(model, Eager(AroundOperation(2)), kEnoughReplays + 3);
+  ExpectChains(2, 4);
   EXPECT_EQ(aclmdlRIDestroy(model), 0);
 }
 

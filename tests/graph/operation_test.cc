@@ -304,6 +304,55 @@ std::vector<Failure> Failures() {
   };
 }
 
+TEST_F(Operations, LoopsCoverEachItemOnceWhoeverRunsThem) {
+  constexpr int64_t kMost = 5000;
+  std::vector<std::atomic<int>> seen(kMost);
+  const auto count_one = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
+  };
+  const auto expect_all = [&](int64_t count, int times) {
+    for (int64_t i = 0; i < kMost; ++i) ASSERT_EQ(seen[static_cast<size_t>(i)], i < count ? times : 0) << i;
+    for (auto& each : seen) each = 0;
+  };
+  for (const int64_t bytes : {int64_t{0}, int64_t{8}, int64_t{1} << 20, INT64_MAX}) {
+    for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{7}, kMost}) {
+      SCOPED_TRACE(::testing::Message() << count << " items of " << bytes << " bytes");
+      ParallelFor(count, bytes, count_one);
+      expect_all(count, 1);
+      Graph graph;
+      {
+        Capture capture(graph, stream_);
+        Launch(stream_, [=](uint64_t) { ParallelFor(count, bytes, count_one); });
+      }
+      graph.Replay(stream_);
+      graph.Replay(stream_);
+      ASSERT_EQ(0, aclrtSynchronizeStream(stream_));
+      expect_all(count, 2);
+    }
+  }
+  Launch(stream_, [&](uint64_t) {
+    ParallelFor(kMost / 10, 1 << 20, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        ParallelFor(10, 1 << 20, [&](int64_t first, int64_t last) { count_one(10 * i + first, 10 * i + last); });
+      }
+    });
+  });
+  ASSERT_EQ(0, aclrtSynchronizeStream(stream_));
+  expect_all(kMost, 1);
+}
+
+TEST_F(Operations, WhatALoopThrowsIsWhatTheOperationThrows) {
+  Launch(stream_, [](uint64_t) {
+    ParallelFor(1000, 1 << 20, [](int64_t begin, int64_t end) {
+      if (begin <= 700 && 700 < end) throw std::runtime_error("item 700 is missing");
+    });
+  });
+  const auto [code, message] = Synchronised(stream_);
+  EXPECT_EQ(code, 507015);
+  EXPECT_THAT(message, HasSubstr("item 700 is missing"));
+  EXPECT_EQ(0, aclrtSynchronizeStream(stream_));
+}
+
 TEST_F(Operations, WhatTheyThrowIsReportedOnceAndLaterWorkGoesOn) {
   for (const bool is_host : {false, true}) {
     for (const Failure& row : Failures()) {

@@ -3,6 +3,8 @@
 
 A chain (docs/design/replay.md) keeps results to itself. Whether one was stored shows in memory that was filled before the
 replay: it still has that, or it has the result."""
+import copy
+
 import pytest
 import torch
 import torch_npu
@@ -158,3 +160,104 @@ def test_pools_and_squeezes_give_what_the_cpu_gives(npu, batch, gives_indices):
         torch.testing.assert_close(result.cpu(), expected[i % 2][0], rtol=1e-4, atol=1e-5)
         if gives_indices:
             assert torch.equal(indices.cpu().long(), expected[i % 2][1]), i
+
+
+class Pyramid(nn.Module):
+    """Features of two sizes brought together, as in detectors; kernels of the CPU among them."""
+
+    def __init__(self, between):
+        super().__init__()
+        self.between = between
+        self.down = nn.Sequential(nn.Conv2d(3, 24, 3, 2, 1, bias=False), nn.BatchNorm2d(24), nn.LeakyReLU(0.1))
+        self.deep = nn.Sequential(nn.Conv2d(24, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.SiLU(), nn.Conv2d(32, 16, 1), nn.ReLU())
+        self.up = nn.Upsample(scale_factor=2)
+        self.pad = nn.ReplicationPad2d(1)
+        self.heads = nn.Sequential(nn.Conv2d(40, 32, 3, bias=False), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 8, 1))
+
+    def forward(self, x):
+        x = self.down(x)
+        y = self.between(self.deep(x))
+        return self.heads(self.pad(torch.cat([x, self.up(y)], 1)))
+
+
+def check_changing(net, shape, bound=2e-5):
+    """Results of replays are the CPU's, whatever x holds."""
+    given = [torch.randn(shape) for _ in range(2)]
+    net = net.eval().requires_grad_(False)
+    expected = [net(each) for each in given]
+    net, x = net.npu(), given[0].npu()
+    net(x)
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        result = net(x)
+    for i in range(ENOUGH + 2):
+        x.copy_(given[i % 2])
+        result.fill_(77)
+        graph.replay()
+        torch.testing.assert_close(result.cpu(), expected[i % 2], rtol=10 * bound, atol=bound)
+
+
+BETWEEN = {
+    "nothing": lambda x: x,
+    "a kernel of the CPU": torch.special.bessel_j0,
+    "one that works in place": lambda x: x.erfinv_().nan_to_num_(0.5, 1.0, -1.0),
+    "one that fills": lambda x: x + torch.zeros_like(x).fill_(0.25),
+    "rows of a table": lambda x: x.flatten(2)[:, :, torch.arange(x.shape[2] * x.shape[3] - 1, -1, -1, device=x.device)].view_as(x),
+}
+
+
+@pytest.mark.parametrize("batch", (1, 3))
+@pytest.mark.parametrize("between", BETWEEN.values(), ids=BETWEEN.keys())
+def test_pyramids_with_kernels_of_the_cpu_among_them(npu, batch, between):
+    check_changing(Pyramid(between), (batch, 3, 64, 48))
+
+
+class Scaling(nn.Module):
+    """Changes a weight in each call, by a kernel of the CPU, between two convolutions that read it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.conv = nn.Conv2d(3, 16, 1), nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, x):
+        x = torch.relu(self.conv(torch.relu(self.first(x))))
+        self.conv.weight.copy_(torch.special.bessel_j0(self.conv.weight))
+        return self.conv(x)
+
+
+def test_weights_that_the_graph_itself_changes_are_read_anew(npu):
+    net, x = Scaling().requires_grad_(False), torch.randn(1, 3, 32, 32)
+    on_cpu = copy.deepcopy(net)
+    expected = [on_cpu(x) for _ in range(ENOUGH + 3)]
+    net, x = net.npu(), x.npu()
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        result = net(x)
+    for i in range(ENOUGH + 3):
+        graph.replay()
+        torch.testing.assert_close(result.cpu(), expected[i], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("resize", [dict(scale_factor=2), dict(scale_factor=(1.5, 0.7)), dict(size=(17, 40)),
+                                    dict(scale_factor=2.5, recompute_scale_factor=True)], ids=str)
+@pytest.mark.parametrize("mode", ("nearest", "nearest-exact"))
+def test_resizes_to_the_nearest_among_convolutions(npu, mode, resize):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Conv2d(3, 20, 3, padding=1), nn.Conv2d(20, 6, 1)
+
+        def forward(self, x):
+            return self.last(nn.functional.interpolate(torch.relu(self.first(x)), mode=mode, **resize))
+
+    check_changing(Net(), (2, 3, 23, 31))
+    x = torch.randn(2, 5, 23, 31)
+    for given in (x, x.half(), (9 * x).to(torch.uint8), x.permute(0, 1, 3, 2), x.contiguous(memory_format=torch.channels_last)):
+        found = nn.functional.interpolate(given.npu(), mode=mode, **resize)
+        assert torch.equal(found.cpu(), nn.functional.interpolate(given, mode=mode, **resize))
+
+
+@pytest.mark.parametrize("scale", (2, (2, 1.5, 0.5)), ids=str)
+def test_volumes_resized_to_the_nearest(npu, scale):
+    x = torch.randn(1, 4, 6, 7, 8)
+    assert torch.equal(nn.functional.interpolate(x.npu(), scale_factor=scale).cpu(), nn.functional.interpolate(x, scale_factor=scale))

@@ -33,8 +33,18 @@ class SelectRows final : public reprise::Operation {
       : name_(name), table_(table), shapes_(std::move(shapes)), place_(std::move(place)) {}
 
   void Run(uint64_t) override {
-    char* to = table_.to;
-    for (int64_t i = 0; i < table_.count; ++i, to += table_.row_bytes) {
+    if (table_.count * table_.row_bytes < kLeastShared) return Copy(0, table_.count);
+    reprise::ParallelFor(table_.count, 2 * table_.row_bytes, [this](int64_t begin, int64_t end) { Copy(begin, end); });
+  }
+  reprise::OperationInfo Describe() const override { return {name_, place_, shapes_}; }
+
+ private:
+  // Less is not worth asking who else could copy.
+  static constexpr int64_t kLeastShared = 16 << 10;
+
+  void Copy(int64_t begin, int64_t end) const {
+    char* to = table_.to + begin * table_.row_bytes;
+    for (int64_t i = begin; i < end; ++i, to += table_.row_bytes) {
       const char* const at = table_.index + i * table_.index_stride;
       const int64_t given = table_.is_wide ? Load<int64_t>(at) : Load<int32_t>(at);
       const int64_t row = given < 0 && table_.wraps ? given + table_.rows : given;
@@ -42,9 +52,7 @@ class SelectRows final : public reprise::Operation {
       std::memcpy(to, table_.from + row * table_.row_stride, static_cast<size_t>(table_.row_bytes));
     }
   }
-  reprise::OperationInfo Describe() const override { return {name_, place_, shapes_}; }
 
- private:
   // As the CPU's kernels say it.
   std::string WordsFor(int64_t given) const {
     if (!table_.wraps) return "index out of range in self";

@@ -78,6 +78,8 @@ class Call {
   Results RunAsync(const Announcement& announced, NativePlan* plan);
   bool RunNative(c10::ArrayRef<at::Tensor> made, std::string* why, NativePlan* plan) const;
   bool AllAreContiguous(c10::ArrayRef<at::Tensor> made) const;
+  // Of a kernel that has these results.
+  Touched TouchedBy(c10::ArrayRef<at::Tensor> made) const;
   Results RunSynchronous();
   // A new result as announced; or the part of an argument that it is.
   at::Tensor Make(const AnnouncedTensor& like) const;
@@ -277,6 +279,17 @@ bool Call::AllAreContiguous(c10::ArrayRef<at::Tensor> made) const {
   return all;
 }
 
+Touched Call::TouchedBy(c10::ArrayRef<at::Tensor> made) const {
+  Touched touched;
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    ForEachTensor(arguments_[i], [&](const at::Tensor& tensor) {
+      traits_.is_written[i] ? touched.Write(tensor) : touched.Read(tensor);
+    });
+  }
+  for (const at::Tensor& tensor : made) touched.Write(tensor);
+  return touched;
+}
+
 Call::Results Call::RunPutTogether() {
   Stack stack(arguments_.begin(), arguments_.end());
   op_.redispatchBoxed(kPutTogether, &stack);
@@ -349,9 +362,13 @@ Call::Results Call::RunAsync(const Announcement& announced, NativePlan* plan) {
   std::string why;
   std::string* const wants_reason = reprise::DispatchIsVerbose() ? &why : nullptr;
   if (traits_.native != nullptr && RunNative(made, wants_reason, plan)) return results;
+  // Whoever looks at a graph asks what its tasks touch; nobody asks an eager call.
+  std::optional<Touched> touched;
+  if (CurrentStream(device_.index()).is_capturing()) touched = TouchedBy(made);
+  Touched* const told = touched ? &*touched : nullptr;
   if (traits_.direct != nullptr) {
     if (std::unique_ptr<reprise::Operation> operation = traits_.direct(traits_.name, arguments_, made)) {
-      Launch(std::move(operation));
+      Launch(std::move(operation), nullptr, told);
       return results;
     }
   }
@@ -380,7 +397,7 @@ Call::Results Call::RunAsync(const Announcement& announced, NativePlan* plan) {
   }
   Launch(std::make_unique<CpuKernel>(traits_, writes_results ? *traits_.out : op_, std::move(arguments),
                                      std::move(takers)),
-         generator);
+         generator, told);
   return results;
 }
 

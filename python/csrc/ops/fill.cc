@@ -73,16 +73,21 @@ void Repeat(void* to, const Pattern& pattern, int64_t count) {
 at::Tensor& FillScalar(at::Tensor& self, const at::Scalar& value) {
   if (self.numel() == 0) return self;
   const c10::DeviceGuard guard(self.device());
+  Touched touched;
+  touched.Write(self);
   if (self.is_non_overlapping_and_dense()) {
     if (const std::optional<Pattern> pattern = PatternOf(value, self.scalar_type())) {
       NoteUse(self);
-      Launch("fill_",
-             [to = self.mutable_data_ptr(), pattern = *pattern, count = self.numel()] { Repeat(to, pattern, count); });
+      Launch(
+          "fill_",
+          [to = self.mutable_data_ptr(), pattern = *pattern, count = self.numel()] { Repeat(to, pattern, count); },
+          &touched);
       return self;
     }
   }
   Aliases aliases(c10::kCPU);
-  Launch("fill_", [to = aliases.Of(self), value]() mutable { to.fill_(value); });
+  Launch(
+      "fill_", [to = aliases.Of(self), value]() mutable { to.fill_(value); }, &touched);
   return self;
 }
 
@@ -97,19 +102,26 @@ at::Tensor& FillTensor(at::Tensor& self, const at::Tensor& value) {
   at::assert_no_internal_overlap(self);
   const c10::DeviceGuard guard(self.device());
   Aliases aliases(c10::kCPU);
-  Launch("fill_", [to = aliases.Of(self), from = aliases.Of(value)]() mutable { to.fill_(from); });
+  Touched touched;
+  touched.Write(self).Read(value);
+  Launch(
+      "fill_", [to = aliases.Of(self), from = aliases.Of(value)]() mutable { to.fill_(from); }, &touched);
   return self;
 }
 
 at::Tensor& Zero(at::Tensor& self) {
   if (self.numel() == 0) return self;
   const c10::DeviceGuard guard(self.device());
+  Touched touched;
+  touched.Write(self);
   if (self.is_non_overlapping_and_dense()) {
     NoteUse(self);
-    Launch("zero_", [to = self.mutable_data_ptr(), bytes = self.nbytes()] { std::memset(to, 0, bytes); });
+    Launch(
+        "zero_", [to = self.mutable_data_ptr(), bytes = self.nbytes()] { std::memset(to, 0, bytes); }, &touched);
   } else {
     Aliases aliases(c10::kCPU);
-    Launch("zero_", [to = aliases.Of(self)]() mutable { to.zero_(); });
+    Launch(
+        "zero_", [to = aliases.Of(self)]() mutable { to.zero_(); }, &touched);
   }
   return self;
 }

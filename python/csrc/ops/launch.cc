@@ -49,11 +49,19 @@ bool IsBlocking() {
   return blocking;
 }
 
-void Launch(std::unique_ptr<reprise::Operation> operation, reprise::Generator* generator) {
+Touched& Touched::Add(const at::Tensor& tensor, uint32_t access) {
+  if (!tensor.defined() || tensor.device().type() != c10::kPrivateUse1) return *this;
+  const c10::Storage& storage = tensor.storage();
+  if (storage.nbytes() != 0) operands_.push_back({storage.data(), storage.nbytes(), access});
+  return *this;
+}
+
+void Launch(std::unique_ptr<reprise::Operation> operation, reprise::Generator* generator, Touched* touched) {
   EnsureContext();
   const NPUStream stream = CurrentStream();
   reprise::OperationOptions options;
   options.generator = generator;
+  if (touched != nullptr && stream.is_capturing()) options.operands = touched->Take();
   Guarded([&] { reprise::LaunchOperation(stream.handle(), std::move(operation), options); });
   WaitIfBlocking(stream);
 }
@@ -62,8 +70,8 @@ void WaitIfBlocking(const NPUStream& stream) {
   if (IsBlocking() && !stream.is_external() && !stream.is_capturing()) stream.synchronize();
 }
 
-void Launch(const char* name, std::function<void()> work) {
-  Launch(std::make_unique<Function>(name, [work = std::move(work)](uint64_t) { work(); }));
+void Launch(const char* name, std::function<void()> work, Touched* touched) {
+  Launch(std::make_unique<Function>(name, [work = std::move(work)](uint64_t) { work(); }), nullptr, touched);
 }
 
 void LaunchRandom(const char* name, reprise::Generator& generator, std::function<void(uint64_t)> work) {

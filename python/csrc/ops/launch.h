@@ -3,22 +3,41 @@
 // Work of operators on its way to the current stream.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <reprise/operation.h>
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "device/stream.h"
 
 namespace torch_npu {
 
+/// The memory that an operation touches, all of it (reprise/operands.h). Of a tensor its whole storage counts: some
+/// kernels read what lies between the elements of a view. Tensors on the host are left out.
+class Touched {
+ public:
+  Touched& Read(const at::Tensor& tensor) { return Add(tensor, REPRISE_ACCESS_READ); }
+  Touched& Write(const at::Tensor& tensor) { return Add(tensor, REPRISE_ACCESS_READ_WRITE); }
+  std::vector<RepriseOperand> Take() { return std::move(operands_); }
+
+ private:
+  Touched& Add(const at::Tensor& tensor, uint32_t access);
+
+  std::vector<RepriseOperand> operands_;
+};
+
 /// Queues it on the calling thread's current stream of its current device. `generator`: for operations that draw.
-void Launch(std::unique_ptr<reprise::Operation> operation, reprise::Generator* generator = nullptr);
+/// `touched`: what it tells when it is captured; null: nothing.
+void Launch(std::unique_ptr<reprise::Operation> operation, reprise::Generator* generator = nullptr,
+            Touched* touched = nullptr);
 
 /// Queues a function, which runs within a KernelScope. It holds no tensors, only aliases.
-void Launch(const char* name, std::function<void()> work);
+void Launch(const char* name, std::function<void()> work, Touched* touched = nullptr);
 void LaunchRandom(const char* name, reprise::Generator& generator, std::function<void(uint64_t seed)> work);
 
 /// After work was queued: waits for it when ASCEND_LAUNCH_BLOCKING=1, unless the stream is being captured.

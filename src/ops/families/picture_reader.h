@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/pool.h"
+#include "kernels/separable.h"
 #include "ops/launch.h"
 
 namespace reprise::ops {
@@ -29,5 +30,9 @@ struct PicturePool {
 };
 /// Whether the launch is one whose values kernels/channels_last_pool.h gives with the same bits, all of float32.
 bool FindPool(const Launch& launch, PicturePool& pool);
+
+/// The map of a launch, if each element of refs[0] [N, C, D, H, W] is a copy of one of refs[1], of the same picture and
+/// channel: a resize to the nearest, padding by repetition. All of float32; null: it is another.
+const kernels::Separable* FindRemap(const Launch& launch);
 
 }  // namespace reprise::ops

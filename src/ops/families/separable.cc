@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "ops/computations.h"
+#include "ops/families/picture_reader.h"
 #include "ops/op_call.h"
 #include "ops/resize_table.h"
 #include "ops/rules.h"
@@ -26,6 +27,10 @@ struct MapSizes {
   int64_t in[3] = {};
   int64_t out[3] = {};
 };
+
+void RunMap(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  kernels::RunSeparable(launch.State<Separable>(), launch.refs[1], launch.refs[0], range, memory.scratch);
+}
 
 // A description of a map, filled dim by dim: fill(d, dim) adds the taps of all outputs.
 template <class Fill>
@@ -53,9 +58,7 @@ Status LowerMap(OpCall& call, const MapSizes& sizes, bool is_gradient, Fill&& fi
   TensorRef to = call.RefOf(output);
   InsertDims(from, from.rank - sizes.dims, 3 - sizes.dims);
   InsertDims(to, to.rank - sizes.dims, 3 - sizes.dims);
-  Launch& launch = call.AddLaunch([](const Launch& own, kernels::Range range, const Launch::KernelMemory& memory) {
-    kernels::RunSeparable(own.State<Separable>(), own.refs[1], own.refs[0], range, memory.scratch);
-  });
+  Launch& launch = call.AddLaunch(RunMap);
   call.Write(launch, output, to);
   call.Read(launch, input, from);
   launch.units = output.tensor->count / map->dims[2].out;
@@ -388,6 +391,15 @@ Status LowerPadMap(OpCall& call) {
 // ---- Words ----
 
 }  // namespace
+
+const Separable* FindRemap(const Launch& launch) {
+  if (launch.kernel != RunMap || !launch.State<Separable>().is_copy) return nullptr;
+  for (size_t i = 0; i < 2; ++i) {
+    const TensorRef& ref = launch.refs[i];
+    if (launch.uses[i].slot < 0 || ref.dtype != kernels::DType::kFloat || ref.rank != 5) return nullptr;
+  }
+  return kernels::IsContiguous(launch.refs[0]) ? &launch.State<Separable>() : nullptr;
+}
 
 // The rows of api/computations.csv.
 #define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
