@@ -34,6 +34,8 @@ using kernels::TensorRef;
 
 // Tasks that are looked at behind a result for somebody who writes over it: networks use memory again soon.
 constexpr size_t kFarthest = 4096;
+// Pictures that are asked whether a view reads some of their channels.
+constexpr int kMostEnclosing = 8;
 
 // ---- What tasks touch ----
 
@@ -239,6 +241,13 @@ class ChainMaker {
       plans_.push_back(plan);
       return;
     }
+    if (CopiesToRow(launch)) {
+      plan.kind = LinkPlan::Kind::kOrder;
+      plan.operand = 1;
+      all_[at].covers = BytesOf(launch.refs[0]);
+      plans_.push_back(plan);
+      return;
+    }
     ir::Elementwise rows;
     if (!launch.Rows(rows) || launch.element.row.function != kernels::kMulFn.find(DType::kFloat).function) return;
     if (launch.refs.size() != 3 || launch.refs[0].dtype != DType::kFloat) return;
@@ -251,6 +260,14 @@ class ChainMaker {
     plan.kind = LinkPlan::Kind::kProduct;
     plan.operand = 3 - numbers;
     plans_.push_back(plan);
+  }
+
+  static bool CopiesToRow(const Launch& launch) {
+    if (launch.kernel != RunCopy || launch.refs.size() != 2) return false;
+    for (size_t i = 0; i < 2; ++i) {
+      if (launch.uses[i].slot < 0 || launch.refs[i].dtype != DType::kFloat) return false;
+    }
+    return kernels::IsContiguous(launch.refs[0]);
   }
 
   // Whether a product is one of each channel of the picture and a number.
@@ -387,7 +404,19 @@ class ChainMaker {
     parts = std::move(rest);
   }
 
-  // The mirror of what a task would read at `ref` if all before had run.
+  // The mirror of what a task would read at `ref` if all before had run: of a picture of which it reads some channels.
+  LinkPlan::Joined FindChannels(const TensorRef& ref) const {
+    // One that begins there, or before: pictures may be part of others.
+    int left = kMostEnclosing;
+    for (auto at = current_.upper_bound(reinterpret_cast<uintptr_t>(ref.data)); at != current_.begin() && left-- > 0;) {
+      --at;
+      const Picture& picture = mirrors_[at->second].picture;
+      const int64_t first = FirstChannelOf(picture, ref);
+      if (first >= 0) return {at->second, first, picture.channels};
+    }
+    return {};
+  }
+  // The same where it reads all channels.
   size_t FindMirror(const TensorRef& ref) const {
     const auto at = current_.find(reinterpret_cast<uintptr_t>(ref.data));
     return at != current_.end() && IsViewOf(mirrors_[at->second].picture, ref) ? at->second : kNone;
@@ -422,7 +451,10 @@ class ChainMaker {
         at = plan.first + plan.count;
         continue;
       }
-      plan.input = FindMirror(plan.conv.input);
+      const LinkPlan::Joined found = FindChannels(plan.conv.input);
+      plan.input = found.mirror;
+      plan.input_channel = found.channel;
+      plan.input_channels = found.mirror == kNone ? plan.conv.input.sizes[1] : found.channels;
       plan.turns_input = plan.reads_planes = false;
       const std::optional<Picture> whole = PictureOf(plan.conv.input);
       if (plan.input == kNone && whole) {
@@ -463,7 +495,7 @@ class ChainMaker {
       if (plan.input != kNone) all_[at].link = i;
     }
     if (plan.input == kNone) return;
-    for (const size_t mirror : plan.joined) Extend(mirror, i);
+    for (const LinkPlan::Joined& each : plan.joined) Extend(each.mirror, i);
     Extend(plan.input, i);
     Extend(plan.addend, i);
     if (plan.kind != LinkPlan::Kind::kReader) plan.out = AddMirror(plan.result, i);
@@ -486,6 +518,7 @@ class ChainMaker {
         if (plan.has_channels_last) plan.input = FindMirror(ChannelsSecond(ref));
         return;
       case LinkPlan::Kind::kPool: plan.input = FindMirror(ref); return;
+      case LinkPlan::Kind::kOrder: FindOrder(plan); return;
       case LinkPlan::Kind::kRemap:
         plan.input = FindMirror(ref);
         if (plan.input != kNone && !mirrors_[plan.input].picture.IsRow(ref)) plan.input = kNone;
@@ -510,13 +543,33 @@ class ChainMaker {
       }
       case LinkPlan::Kind::kJoin:
         for (size_t k = 1; k < launch.refs.size(); ++k) {
-          const size_t mirror = FindMirror(launch.refs[k]);
-          const bool is_whole = mirror != kNone && mirrors_[mirror].picture.IsRow(launch.refs[k]);
-          plan.joined.push_back(is_whole ? mirror : kNone);
-          if (is_whole) plan.input = mirror;
+          const TensorRef& part = launch.refs[k];
+          LinkPlan::Joined found = FindChannels(part);
+          if (found.mirror != kNone && !HasPlanes(part, plan.result.plane)) found = {};
+          if (found.mirror == kNone && !kernels::IsContiguous(part)) {
+            plan.input = kNone;
+            return;
+          }
+          if (found.mirror != kNone) plan.input = found.mirror;
+          plan.joined.push_back(found);
         }
         return;
       default: return;
+    }
+  }
+
+  void FindOrder(LinkPlan& plan) {
+    const Refs& refs = plan.begins->refs;
+    int left = kMostEnclosing;
+    for (auto at = current_.upper_bound(reinterpret_cast<uintptr_t>(refs[1].data));
+         at != current_.begin() && left-- > 0;) {
+      --at;
+      const Picture& picture = mirrors_[at->second].picture;
+      plan.order = OrderOfChannels(picture, refs[1], refs[0]);
+      if (plan.order.empty()) continue;
+      plan.input = at->second;
+      plan.result = {BytesOf(refs[0]), picture.batch, static_cast<int64_t>(plan.order.size()), picture.plane};
+      return;
     }
   }
 
@@ -541,7 +594,7 @@ class ChainMaker {
       return reader.input == mirror && read == BytesOf(reader.conv.input);
     const Refs& refs = reader.begins->refs;
     for (size_t k = 0; k < reader.joined.size(); ++k) {
-      if (reader.joined[k] == mirror && read == BytesOf(refs[1 + k])) return true;
+      if (reader.joined[k].mirror == mirror && read == BytesOf(refs[1 + k])) return true;
     }
     return reader.joined.empty() && reader.input == mirror && read == BytesOf(refs[reader.operand]);
   }
@@ -650,7 +703,8 @@ class ChainMaker {
     const LinkPlan& then = plans_[plan];
     return before.kind == LinkPlan::Kind::kConvolution && then.kind == LinkPlan::Kind::kConvolution &&
            before.first + before.count == then.first && then.input == before.out && !then.turns_input &&
-           mirrors_[before.out].readers == 1 && before.stored.empty() && before.split == 0;
+           then.input_channels == then.conv.input.sizes[1] && mirrors_[before.out].readers == 1 &&
+           before.stored.empty() && before.split == 0;
   }
 
   // Convolutions that go row by row read the first input, and their biases, until they have written the last result.
@@ -693,13 +747,15 @@ class ChainMaker {
     const auto at = [&](uint64_t offset) {
       return memory == nullptr ? nullptr : reinterpret_cast<float*>(memory->block + offset);
     };
-    const auto pixels_of = [&](size_t mirror) { return at(mirrors_[mirror].offset); };
+    const auto pixels_of = [&](size_t mirror, int64_t channel = 0) {
+      return at(mirrors_[mirror].offset + static_cast<uint64_t>(channel) * sizeof(float));
+    };
     if (plan.kind != LinkPlan::Kind::kConvolution) return MakeLinkOfMirrors(plan, pixels_of);
     const bool splits = plan.split != 0 && !mirrors_[plan.split_out].is_left_out;
     float* const result = pixels_of(plan.out);
     float* const convolved = splits ? pixels_of(plan.split_out) : result;
-    const Views views =
-        ViewsOf(plan, plan.input == kNone ? nullptr : pixels_of(plan.input), convolved, at(mirror_bytes));
+    float* const read = plan.input == kNone ? nullptr : pixels_of(plan.input, plan.input_channel);
+    const Views views = ViewsOf(plan, read, convolved, at(mirror_bytes));
     const TensorRef& out = views.out;
     TensorRef input = views.input;
     auto link = std::make_unique<ConvolutionLink>(plan, views);
@@ -711,7 +767,7 @@ class ChainMaker {
     }
     if (plan.conv.unfolds) {
       TensorRef from = plan.conv.input;
-      if (plan.input != kNone) from = Behind(from, from.sizes[1], pixels_of(plan.input));
+      if (plan.input != kNone) from = Behind(from, plan.input_channels, read);
       link->AddUnfold(input, from);
     } else if (link->conv().source_elements() != 0) {
       TensorRef prepared = input;
@@ -759,14 +815,18 @@ class ChainMaker {
       std::vector<JoinedPicture> parts;
       for (size_t k = 0; k < plan.joined.size(); ++k) {
         const TensorRef& ref = refs[1 + k];
-        const bool is_mirror = plan.joined[k] != kNone;
-        const float* const data = is_mirror ? pixels_of(plan.joined[k]) : static_cast<const float*>(ref.data);
-        parts.push_back({data, ref.sizes[1], is_mirror});
+        const LinkPlan::Joined& from = plan.joined[k];
+        const bool is_mirror = from.mirror != kNone;
+        const float* const data =
+            is_mirror ? pixels_of(from.mirror, from.channel) : static_cast<const float*>(ref.data);
+        parts.push_back({data, ref.sizes[1], is_mirror, from.channels});
       }
       link->AddJoin(plan.result, result, std::move(parts));
     } else if (plan.kind == LinkPlan::Kind::kPool) {
       const TensorRef& self = refs[plan.operand];
       link->AddPool(plan.pool, Behind(refs[0], plan.result.channels, result), Behind(self, self.sizes[1], pixels));
+    } else if (plan.kind == LinkPlan::Kind::kOrder) {
+      link->AddOrder(plan.result, result, pixels, mirrors_[plan.input].picture.channels, plan.order);
     } else if (plan.kind == LinkPlan::Kind::kRemap) {
       link->AddRemap(*plan.map, plan.result, result, pixels);
     } else {

@@ -32,7 +32,7 @@ constexpr int64_t kTurningCost = 2;  // of an element, in light operations
 Views ViewsOf(const LinkPlan& plan, float* input, float* out, float* columns) {
   const PlaneConvolution& conv = plan.conv;
   Views views{conv.shape, conv.input, Behind(conv.out, plan.result.channels, out), conv.weight};
-  if (plan.input != kNone) views.input = Behind(conv.input, conv.input.sizes[1], input);
+  if (plan.input != kNone) views.input = Behind(conv.input, plan.input_channels, input);
   if (!conv.unfolds) return views;
   const int64_t depth = conv.shape.in_channels * conv.shape.dims[1].kernel * conv.shape.dims[2].kernel;
   const int64_t pixels = plan.result.batch * plan.result.plane;
@@ -164,7 +164,7 @@ struct Join {
 // `to`: of the first of all pixels, `step` elements before the next.
 void CopyPixels(const JoinedPicture& part, kernels::Range pixels, float* to, int64_t step) {
   for (int64_t p = pixels.begin; p < pixels.end; ++p) {
-    std::copy_n(part.data + p * part.channels, part.channels, to + p * step);
+    std::copy_n(part.data + p * part.step, part.channels, to + p * step);
   }
 }
 
@@ -207,6 +207,24 @@ void RunRemap(const Launch& launch, kernels::Range range, const Launch::KernelMe
       const int64_t x = remap.index[2][static_cast<size_t>(p - row * width)];
       std::copy_n(from + x * channels, channels, to + p * channels);
     }
+  }
+}
+
+struct Order {
+  const float* from;
+  int64_t channels;  // of it
+  std::vector<int32_t> order;
+};
+
+void RunOrder(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  const auto& order = launch.State<Order>();
+  const kernels::Range pixels = PixelsOf(launch, range);
+  const auto channels = static_cast<int64_t>(order.order.size());
+  const int32_t* const source = order.order.data();
+  float* to = static_cast<float*>(launch.refs[0].data) + pixels.begin * channels;
+  for (int64_t p = pixels.begin; p < pixels.end; ++p, to += channels) {
+    const float* const from = order.from + p * order.channels;
+    for (int64_t c = 0; c < channels; ++c) to[c] = from[source[c]];
   }
 }
 
@@ -258,6 +276,11 @@ void PictureLink::AddPool(const PicturePool& pool, const TensorRef& to, const Te
   launch.grain = GrainOf(kernels::ChannelsLastPoolCost(*pool.shape, to));
   launch.scratch_bytes = static_cast<uint64_t>(kernels::ChannelsLastPoolScratchBytes(to));
   launch.Seal();
+}
+
+void PictureLink::AddOrder(const Picture& picture, float* to, const float* from, int64_t channels,
+                           std::vector<int32_t> order) {
+  AddOfPixels(RunOrder, picture, to, std::make_shared<const Order>(Order{from, channels, std::move(order)}), 1);
 }
 
 void PictureLink::AddRemap(const kernels::Separable& map, const Picture& picture, float* to, const float* from) {

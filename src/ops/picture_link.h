@@ -42,6 +42,7 @@ struct LinkPlan {
     kJoin,     ///< pictures beside each other, channel behind channel
     kPool,     ///< of the planes of a mirror
     kRemap,    ///< each pixel is a copy of one of a mirror
+    kOrder,    ///< channels of a mirror in another order, or some of them
     kProduct,  ///< of a picture and a number for each channel: a mirror of one and the other
   };
   Kind kind = Kind::kConvolution;
@@ -63,7 +64,14 @@ struct LinkPlan {
   Picture split_result;
   // Places in the table of mirrors.
   size_t input = kNone, addend = kNone, out = kNone;
-  std::vector<size_t> joined;  // of kJoin, for each picture
+  // Of kConvolution, which may read some channels of its mirror only: the first one, and how many there are.
+  int64_t input_channel = 0, input_channels = 0;
+  struct Joined {
+    size_t mirror = kNone;
+    int64_t channel = 0, channels = 0;  // of it: the first that is read, and all that there are
+  };
+  std::vector<Joined> joined;  // of kJoin, for each picture
+  std::vector<int32_t> order;  // of kOrder: the channel of the mirror that each channel is
   size_t split_out = kNone;    // of what is there behind the first tasks, where it is split
   bool reads_planes = false;   // the input is prepared from memory
   bool turns_input = false;    // and written to its mirror
@@ -140,7 +148,8 @@ struct Finishing {
 struct JoinedPicture {
   const float* data;
   int64_t channels;
-  bool is_mirror;  ///< its channels lie behind
+  bool is_mirror;    ///< its channels lie behind,
+  int64_t step = 0;  ///< elements from one pixel to the next
 };
 
 /// Runs launches, one after the other, in memory that all links of a chain share.
@@ -161,6 +170,8 @@ class PictureLink : public ir::Link {
 
   /// Both have channels behind.
   void AddPool(const PicturePool& pool, const kernels::TensorRef& to, const kernels::TensorRef& from);
+  /// `channels`: of `from`
+  void AddOrder(const Picture& picture, float* to, const float* from, int64_t channels, std::vector<int32_t> order);
   void AddRemap(const kernels::Separable& map, const Picture& picture, float* to, const float* from);
 
   void AddJoin(const Picture& picture, float* to, std::vector<JoinedPicture> parts);

@@ -19,6 +19,7 @@
 #include "aclnnop/aclnn_batch_norm.h"
 #include "aclnnop/aclnn_cat.h"
 #include "aclnnop/aclnn_convolution.h"
+#include "aclnnop/aclnn_copy.h"
 #include "aclnnop/aclnn_hardtanh.h"
 #include "aclnnop/aclnn_layer_norm.h"
 #include "aclnnop/aclnn_leaky_relu.h"
@@ -54,7 +55,9 @@ bool Chains() {
 
 // Pictures with patches, and sums of several blocks.
 constexpr int64_t kChannels = 40;
-constexpr int64_t kParts[] = {13, 27};  // of the channels
+constexpr int64_t kParts[] = {13, 27};          // of the channels
+constexpr int64_t kShuffled[] = {2, 5, 40};     // groups, by weight
+constexpr int64_t kSliceFirst[] = {27, 13, 5};  // by weight: of the last 13, of the last 27, of 13 in between
 struct Sizes {
   int64_t depth;  // 0: none
   int64_t side;
@@ -83,9 +86,12 @@ enum Kind {
   kOwnChannels,
   kTransposed,
   kMean,
-  kRows,  // a layer norm of the channels of each pixel
-  kPart,  // some channels, of one tap
-  kJoin,  // of these parts
+  kRows,        // a layer norm of the channels of each pixel
+  kPart,        // some channels, of one tap
+  kJoin,        // of these parts
+  kSlice,       // some channels of a picture, through one tap
+  kShuffle,     // channels of groups one after the other
+  kJoinSlices,  // some channels of one picture behind some of another
   kGate,
   kLargest,  // of neighbours, as all pools of planes
   kAverage,
@@ -154,6 +160,7 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
       Shape part = GetParam().Picture();
       filter[0] = part[1] = some;
       part_filters.push_back(make(filter, 0.2F, 0));
+      slice_filters.push_back(make(GetParam().Filter(some, 1), 0.2F, 0));
       parts.push_back(make(part, 1, 0));
     }
     for (int i = 0; i < 2; ++i) saved.push_back(make({kChannels}, 1, 0));
@@ -230,6 +237,18 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
                            planes.size(), StorageOf(picture));
   }
 
+  // Some channels of the picture, where they lie.
+  aclTensor* ChannelsOf(size_t picture, int64_t first, int64_t count) const {
+    const Shape& planes = GetParam().Picture();
+    Shape shape = planes;
+    shape[1] = count;
+    const int64_t plane = GetParam().plane();
+    Shape strides(shape.size(), 1);
+    for (size_t d = shape.size() - 1; d > 0; --d) strides[d - 1] = strides[d] * planes[d];
+    return aclCreateTensor(shape.data(), shape.size(), ACL_FLOAT, strides.data(), first * plane, ACL_FORMAT_ND,
+                           planes.data(), planes.size(), StorageOf(picture));
+  }
+
   template <class Issue>
   void Each(const Call& call, const Issue& issue) {
     aclTensor* const a = TensorOf(call.a);
@@ -273,6 +292,44 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
         issue([&](uint64_t* ws, aclOpExecutor** ex) { return aclnnCatGetWorkspaceSize(part_list, 1, out, ws, ex); },
               aclnnCat);
         return;
+      case kSlice: {
+        const size_t which = call.weight % parts.size();
+        aclTensor* const some = ChannelsOf(call.a, kSliceFirst[call.weight], kParts[which]);
+        issue(
+            [&](uint64_t* ws, aclOpExecutor** ex) {
+              return aclnnConvolutionGetWorkspaceSize(some, slice_filters[which]->get(), vector(0), one, zero, one,
+                                                      false, zero, 1, out, 0, ws, ex);
+            },
+            aclnnConvolution);
+        EXPECT_EQ(aclDestroyTensor(some), 0);
+        return;
+      }
+      case kShuffle: {
+        const int64_t groups = kShuffled[call.weight];
+        const int64_t plane = GetParam().plane();
+        const int64_t of_group = kChannels / groups;
+        const auto view = [&](size_t picture, int64_t group_step, int64_t channel_step) {
+          const int64_t shape[] = {2, of_group, groups, plane};
+          const int64_t strides[] = {kChannels * plane, channel_step * plane, group_step * plane, 1};
+          return aclCreateTensor(shape, 4, ACL_FLOAT, strides, 0, ACL_FORMAT_ND, shape, 4, StorageOf(picture));
+        };
+        aclTensor* const from = view(call.a, of_group, 1);
+        aclTensor* const to = view(call.out, 1, groups);
+        issue([&](uint64_t* ws, aclOpExecutor** ex) { return aclnnInplaceCopyGetWorkspaceSize(to, from, ws, ex); },
+              aclnnInplaceCopy);
+        for (aclTensor* const each : {from, to}) EXPECT_EQ(aclDestroyTensor(each), 0);
+        return;
+      }
+      case kJoinSlices: {
+        const int64_t first = call.weight == 2 ? kParts[1] : kParts[0];
+        aclTensor* const both[] = {ChannelsOf(call.a, kChannels - first, first),
+                                   ChannelsOf(call.b, call.weight == 1 ? first : 0, kChannels - first)};
+        aclTensorList* const list = aclCreateTensorList(both, 2);
+        issue([&](uint64_t* ws, aclOpExecutor** ex) { return aclnnCatGetWorkspaceSize(list, 1, out, ws, ex); },
+              aclnnCat);
+        EXPECT_EQ(aclDestroyTensorList(list), 0);
+        return;
+      }
       case kRows: {
         aclTensor* const pixels = PixelsOf(call.a);
         issue(
@@ -421,7 +478,7 @@ class ChainTest : public RecordingTest, public testing::WithParamInterface<Sizes
   }
 
   const TestScalar alpha{ACL_FLOAT, {1}}, low{ACL_FLOAT, {-0.25L}}, high{ACL_FLOAT, {1.5L}}, slope{ACL_FLOAT, {0.125L}};
-  std::vector<std::unique_ptr<TestTensor>> pictures, vectors, gates, rows, saved, parts, part_filters;
+  std::vector<std::unique_ptr<TestTensor>> pictures, vectors, gates, rows, saved, parts, part_filters, slice_filters;
   std::vector<std::unique_ptr<TestTensor>> weights[4];
   std::vector<std::vector<char>> before;
   aclIntArray* one = nullptr;
@@ -529,6 +586,21 @@ TEST_P(ChainTest, PoolsAreLinks) {
   ExpectChains(6, 8);
   for (auto& values : before) std::reverse(values.begin(), values.end());
   Check(model, Eager(kPooled), 2);
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+// As in networks whose units compute half of the channels, and join them with the other half.
+const Program kSliced = {{kOneTap, 0, 0, 1, 1},     {kRelu, 1, 1, 1, 0},      {kSlice, 1, 1, 2, 1},
+                         {kRelu, 2, 2, 2, 0},       {kThreeTaps, 2, 2, 3, 2}, {kJoinSlices, 1, 3, 4, 1},
+                         {kShuffle, 4, 4, 0, 0},    {kSlice, 0, 0, 2, 2},     {kRelu, 2, 2, 2, 0},
+                         {kJoinSlices, 2, 0, 1, 2}, {kShuffle, 1, 1, 3, 1},   {kOneTap, 3, 3, 2, 0}};
+
+TEST_P(ChainTest, SomeChannelsAreReadFromLinks) {
+  const aclmdlRI model = Capture(kSliced);
+  Check(model, Eager(kSliced), kEnoughReplays + 3);
+  ExpectChains(9, 11 + three_taps());
+  for (auto& values : before) std::reverse(values.begin(), values.end());
+  Check(model, Eager(kSliced), 2);
   EXPECT_EQ(aclmdlRIDestroy(model), 0);
 }
 
@@ -661,6 +733,7 @@ TEST_P(ChainTest, RandomProgramsLeaveAllOfMemoryAsEagerCallsDo) {
       call.out = random() % kPictures;
       call.weight = random() % kWeights;
       if (call.kind <= kNorm && call.kind != kGate && call.out == call.a) call.out = (call.a + 1) % kPictures;
+      while (call.kind == kJoinSlices && (call.out == call.a || call.out == call.b)) call.out = random() % kPictures;
       last = call.out;
       program.push_back(call);
     }

@@ -261,3 +261,33 @@ def test_resizes_to_the_nearest_among_convolutions(npu, mode, resize):
 def test_volumes_resized_to_the_nearest(npu, scale):
     x = torch.randn(1, 4, 6, 7, 8)
     assert torch.equal(nn.functional.interpolate(x.npu(), scale_factor=scale).cpu(), nn.functional.interpolate(x, scale_factor=scale))
+
+
+class Halves(nn.Module):
+    """Units that compute some of the channels and join them with the others, in their order and in another one."""
+
+    def __init__(self, width=24):
+        super().__init__()
+        half = width // 2
+        self.first = nn.Sequential(nn.Conv2d(3, width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.SiLU())
+        self.units = nn.ModuleList(nn.Sequential(nn.Conv2d(half, half, 3, padding=1), nn.ReLU()) for _ in range(2))
+        self.own = nn.Sequential(nn.Conv2d(half, half, 1), nn.BatchNorm2d(half), nn.Conv2d(half, half, 3, padding=1, groups=half))
+        self.join, self.last = nn.Conv2d(2 * width, width, 1), nn.Conv2d(width // 3, 5, 1)
+
+    def forward(self, x):
+        x = self.first(x)
+        parts = list(x.chunk(2, 1))
+        for unit in self.units:
+            parts.append(unit(parts[-1]))
+        x = torch.relu(self.join(torch.cat(parts, 1)))
+        a, b = x.split(x.shape[1] // 2, 1)
+        x = torch.cat([a, self.own(b)], 1)
+        x = nn.functional.channel_shuffle(x, 2)
+        n, c, h, w = x.shape
+        x = x.view(n, 3, c // 3, h, w).transpose(1, 2).reshape(n, c, h, w)
+        return self.last(x[:, ::3].contiguous()) + self.last(x[:, 4:4 + c // 3])
+
+
+@pytest.mark.parametrize("batch", (1, 2))
+def test_halves_of_channels(npu, batch):
+    check_changing(Halves(), (batch, 3, 48, 40))

@@ -18,7 +18,7 @@ void SplitReduction(Launch& launch);
 /// The same for a layer norm, or one by root mean square, of the last dims of refs[1].
 bool NormalisesAnyStrides(const Launch& launch);
 
-/// Whether the launch joins refs behind the first, contiguous and of float32, along dim 1 to refs[0].
+/// Whether the launch joins refs behind the first along dim 1 to refs[0], which is contiguous; all of float32.
 bool JoinsChannels(const Launch& launch);
 
 /// A pool of the planes of pictures [N, C, 1, H, W].
