@@ -217,6 +217,7 @@ class ChainMaker {
     }
     if (JoinsChannels(launch)) {
       const TensorRef& out = launch.refs[0];
+      all_[at].covers = BytesOf(out);
       const int64_t rows = out.sizes[0] * out.sizes[1];
       if (rows == 0) return;
       plan.kind = LinkPlan::Kind::kJoin;

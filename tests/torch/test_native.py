@@ -146,6 +146,61 @@ def test_indexed_rows_out_of_range(bad):
     torch.npu.synchronize()
 
 
+@pytest.mark.parametrize("count", [1, 7, 3000])
+@pytest.mark.parametrize("shape", [(9, 4), (5, 3, 70), (200, 64), (3, 1)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+def test_rows_added_by_their_numbers(dtype, shape, count):
+    torch.manual_seed(7)
+    table, given = (8 * torch.randn(shape)).to(dtype), (8 * torch.randn(count, *shape[1:])).to(dtype)
+    numbers = torch.randint(shape[0], (count, 2))
+    ours, ours_given, ours_numbers = table.to(DEVICE), given.to(DEVICE), numbers.to(DEVICE)
+    for places, theirs in ((numbers[:, 0], ours_numbers[:, 0]), (numbers[:, 1].int(), ours_numbers[:, 1].int())):
+        for alpha in (1, 2):
+            expected = table.index_add(0, places, given, alpha=alpha)
+            assert torch.equal(ours.index_add(0, theirs, ours_given, alpha=alpha).cpu(), expected)
+            assert torch.equal(ours.clone().index_add_(0, theirs, ours_given, alpha=alpha).cpu(), expected)
+        out = torch.full_like(ours, 77)
+        torch.index_add(ours, 0, theirs, ours_given, out=out)
+        assert torch.equal(out.cpu(), table.index_add(0, places, given))
+    # What PyTorch's kernel does: views, other dims.
+    sideways, sideways_given = table.transpose(0, 1), given.transpose(0, 1)
+    assert torch.equal(ours.transpose(0, 1).clone().index_add_(1, ours_numbers[:, 1], ours_given.transpose(0, 1)).cpu(),
+                       sideways.clone().index_add_(1, numbers[:, 1], sideways_given))
+    part = given[:, :1].expand(count, *shape[1:])
+    assert torch.equal(ours.index_add(0, ours_numbers[:, 1], ours_given[:, :1].expand(count, *shape[1:])).cpu(),
+                       table.index_add(0, numbers[:, 1], part))
+
+def test_rows_added_in_a_graph():
+    torch.manual_seed(8)
+    table, given, numbers = torch.randn(300, 48), torch.randn(5000, 48), torch.randint(300, (5000,))
+    ours, ours_given, ours_numbers = table.to(DEVICE), given.to(DEVICE), numbers.to(DEVICE)
+    before = torch.npu.event_counters()["dispatch.cpu_kernel"]
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        result = torch.relu(ours[ours_numbers] + ours_given)
+        result = torch.zeros_like(ours).index_add_(0, ours_numbers, result)
+        ours_given.index_add_(0, torch.arange(10, device=DEVICE), ours_given[20:30].clone())
+    assert torch.npu.event_counters()["dispatch.cpu_kernel"] <= before + 1  # the range
+    for _ in range(4):
+        graph.replay()
+        expected = torch.zeros_like(table).index_add_(0, numbers, torch.relu(table[numbers] + given))
+        given.index_add_(0, torch.arange(10), given[20:30].clone())
+        assert torch.equal(result.cpu(), expected)
+        assert torch.equal(ours_given.cpu(), given)
+
+
+@pytest.mark.parametrize("bad", [-1, 3, 2**40])
+def test_rows_added_out_of_range(bad):
+    table = torch.ones(3, 4, device=DEVICE)
+    places = torch.tensor([0, bad], device=DEVICE)
+    table.index_add_(0, places, torch.ones(2, 4, device=DEVICE))
+    with pytest.raises(RuntimeError, match=f"index_add.*index {bad} is out of bounds for dimension 0 with size 3"):
+        torch.npu.synchronize()
+    assert torch.equal(table.cpu(), torch.ones(3, 4))
+    with pytest.raises(RuntimeError, match="source|index|dim"):
+        table.index_add_(0, places, torch.ones(3, 4, device=DEVICE))
+
+
 def test_convolution_refuses_tensors_of_other_devices():
     with pytest.raises(RuntimeError, match="same device"):
         F.conv2d(torch.zeros(1, 2, 4, 4, device=DEVICE), torch.zeros(3, 2, 3, 3))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/direct_kernel.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
@@ -11,6 +12,13 @@
 
 namespace torch_npu {
 namespace {
+
+template <class T>
+int64_t Load(const char* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
 
 // Rows of a table by their numbers: index_select along the first dim, and with it embeddings; an index that is one
 // tensor of numbers in the first place, which may count from the end.
@@ -59,11 +67,73 @@ class SelectRows final : public reprise::Operation {
     return "index " + std::to_string(given) + " is out of bounds for dimension 0 with size " +
            std::to_string(table_.rows);
   }
-  template <class T>
-  static int64_t Load(const char* at) {
-    T value;
-    std::memcpy(&value, at, sizeof value);
-    return value;
+
+  const std::string& name_;
+  const Table table_;
+  const std::string shapes_;
+  const std::vector<reprise::Frame> place_;
+};
+
+// Rows are added to rows of a table by their numbers: index_add along the first dim. Each element gets its addends in
+// the order of the numbers. Nothing is written if a number is no row.
+template <class T>
+class AddRows final : public reprise::Operation {
+ public:
+  struct Table {
+    T* to;
+    const T* self;  // what is there first; `to` where that works in place
+    const T* from;
+    const char* index;
+    int64_t count;         // of indices
+    int64_t index_stride;  // bytes
+    bool is_wide;          // int64, else int32
+    int64_t rows;
+    int64_t columns;
+  };
+
+  AddRows(const std::string& name, const Table& table, std::string shapes, std::vector<reprise::Frame> place)
+      : name_(name), table_(table), shapes_(std::move(shapes)), place_(std::move(place)) {}
+
+  void Run(uint64_t) override {
+    for (int64_t i = 0; i < table_.count; ++i) {
+      const int64_t row = RowOf(i);
+      if (row >= 0 && row < table_.rows) continue;
+      throw std::runtime_error("index " + std::to_string(row) + " is out of bounds for dimension 0 with size " +
+                               std::to_string(table_.rows));
+    }
+    const int64_t item_bytes = 3 * kColumns * (table_.count + table_.rows) * static_cast<int64_t>(sizeof(T));
+    reprise::ParallelFor((table_.columns + kColumns - 1) / kColumns, item_bytes, [this](int64_t begin, int64_t end) {
+      Add(begin * kColumns, std::min(table_.columns, end * kColumns));
+    });
+  }
+  reprise::OperationInfo Describe() const override { return {name_, place_, shapes_}; }
+
+ private:
+  static constexpr int64_t kColumns = 64 / static_cast<int64_t>(sizeof(T));  // of a part: a line of the caches
+
+  int64_t RowOf(int64_t i) const {
+    const char* const at = table_.index + i * table_.index_stride;
+    return table_.is_wide ? Load<int64_t>(at) : Load<int32_t>(at);
+  }
+  void Add(int64_t begin, int64_t end) const {
+    const int64_t columns = table_.columns;
+    if (table_.to != table_.self) {
+      const auto bytes = static_cast<size_t>(end - begin) * sizeof(T);
+      for (int64_t at = begin; at < table_.rows * columns; at += columns) {
+        std::memcpy(table_.to + at, table_.self + at, bytes);
+      }
+    }
+    for (int64_t i = 0; i < table_.count; ++i) {
+      T* const to = table_.to + RowOf(i) * columns;
+      const T* const from = table_.from + i * columns;
+      int64_t c = begin;
+      for (; c + kColumns <= end; c += kColumns) {
+        T sums[kColumns];
+        for (int64_t k = 0; k < kColumns; ++k) sums[k] = to[c + k] + from[c + k];
+        std::memcpy(to + c, sums, sizeof sums);
+      }
+      for (; c < end; ++c) to[c] += from[c];
+    }
   }
 
   const std::string& name_;
@@ -72,16 +142,17 @@ class SelectRows final : public reprise::Operation {
   const std::vector<reprise::Frame> place_;
 };
 
+bool IsPlain(const at::Tensor& tensor) {
+  return tensor.device().type() == c10::kPrivateUse1 && !tensor.is_conj() && !tensor.is_neg();
+}
+
 // `wraps`: numbers below 0 count from the end. Null where the tensors are not plain ones.
 std::unique_ptr<reprise::Operation> MakeRows(const std::string& name, c10::ArrayRef<c10::IValue> arguments,
                                              c10::ArrayRef<at::Tensor> made, const at::Tensor& index,
                                              const at::Tensor& out, bool wraps) {
   const at::Tensor& self = arguments[0].toTensor();
-  const auto is_plain = [](const at::Tensor& tensor) {
-    return tensor.device().type() == c10::kPrivateUse1 && !tensor.is_conj() && !tensor.is_neg();
-  };
   const bool is_wide = index.scalar_type() == at::kLong;
-  if (self.dim() == 0 || !is_plain(self) || !is_plain(index) || !is_plain(out) || !out.is_contiguous() ||
+  if (self.dim() == 0 || !IsPlain(self) || !IsPlain(index) || !IsPlain(out) || !out.is_contiguous() ||
       (!is_wide && index.scalar_type() != at::kInt) || out.scalar_type() != self.scalar_type()) {
     return nullptr;
   }
@@ -134,11 +205,58 @@ std::unique_ptr<reprise::Operation> MakeIndexedRows(const std::string& name, c10
   return MakeRows(name, arguments, made, index, out, true);
 }
 
+template <class T>
+std::unique_ptr<reprise::Operation> MakeAddRows(const std::string& name, c10::ArrayRef<c10::IValue> arguments,
+                                                const at::Tensor& out) {
+  const at::Tensor& self = arguments[0].toTensor();
+  const at::Tensor& index = arguments[2].toTensor();
+  const at::Tensor& source = arguments[3].toTensor();
+  for (const at::Tensor* tensor : {&self, &index, &source, &out}) NoteUse(*tensor);
+  std::vector<reprise::Frame> place = StackOfLaunch();
+  std::string shapes = place.empty() ? std::string() : ShapesText(arguments, {});
+  return std::make_unique<AddRows<T>>(
+      name,
+      typename AddRows<T>::Table{.to = out.mutable_data_ptr<T>(),
+                                 .self = self.const_data_ptr<T>(),
+                                 .from = source.const_data_ptr<T>(),
+                                 .index = static_cast<const char*>(index.const_data_ptr()),
+                                 .count = index.numel(),
+                                 .index_stride = index.stride(0) * static_cast<int64_t>(index.element_size()),
+                                 .is_wide = index.scalar_type() == at::kLong,
+                                 .rows = out.size(0),
+                                 .columns = out.numel() / out.size(0)},
+      std::move(shapes), std::move(place));
+}
+
+// self, dim, index, source, alpha, out. PyTorch calls this form for the others, too.
+std::unique_ptr<reprise::Operation> MakeIndexAdd(const std::string& name, c10::ArrayRef<c10::IValue> arguments,
+                                                 c10::ArrayRef<at::Tensor>) {
+  const at::Tensor& self = arguments[0].toTensor();
+  const at::Tensor& index = arguments[2].toTensor();
+  const at::Tensor& source = arguments[3].toTensor();
+  const at::Tensor& out = arguments[5].toTensor();
+  const at::Scalar alpha = arguments[4].toScalar();
+  if (alpha.isComplex() || alpha.toDouble() != 1 || arguments[1].toInt() != 0) return nullptr;
+  if (out.dim() < 2 || out.numel() == 0 || index.dim() != 1 || index.numel() == 0) return nullptr;
+  if (index.scalar_type() != at::kLong && index.scalar_type() != at::kInt) return nullptr;
+  for (const at::Tensor* tensor : {&self, &source, &out}) {
+    if (!IsPlain(*tensor) || !tensor->is_contiguous() || tensor->scalar_type() != out.scalar_type()) return nullptr;
+  }
+  const bool fits = self.sizes() == out.sizes() && source.dim() == out.dim() && source.size(0) == index.numel() &&
+                    source.sizes().slice(1) == out.sizes().slice(1);
+  if (!fits || !IsPlain(index) || out.is_alias_of(index) || out.is_alias_of(source)) return nullptr;
+  if (out.is_alias_of(self) && out.const_data_ptr() != self.const_data_ptr()) return nullptr;
+  if (out.scalar_type() == at::kFloat) return MakeAddRows<float>(name, arguments, out);
+  if (out.scalar_type() == at::kDouble) return MakeAddRows<double>(name, arguments, out);
+  return nullptr;
+}
+
 }  // namespace
 
 DirectKernel FindDirectKernel(const std::string& name) {
   if (name == "aten::index_select") return MakeSelectRows;
   if (name == "aten::index.Tensor_out") return MakeIndexedRows;
+  if (name == "aten::index_add.out") return MakeIndexAdd;
   return nullptr;
 }
 
