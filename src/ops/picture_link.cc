@@ -214,7 +214,35 @@ struct Order {
   const float* from;
   int64_t channels;  // of it
   std::vector<int32_t> order;
+  bool is_of_two;  // channels of two runs in turn, as a shuffle of two groups has them
 };
+
+bool IsOfTwoRuns(const std::vector<int32_t>& order) {
+  if (order.size() < 8 || order.size() % 2 != 0) return false;
+  for (size_t c = 2; c < order.size(); ++c) {
+    if (order[c] != order[c - 2] + 1) return false;
+  }
+  return true;
+}
+
+// to[0], to[2] .. are of one run, to[1], to[3] .. of the other.
+void Interleave(const float* one, const float* other, int64_t count, float* to) {
+  using Four = float __attribute__((vector_size(16)));
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    Four a, b;
+    std::memcpy(&a, one + i, sizeof a);
+    std::memcpy(&b, other + i, sizeof b);
+    const Four low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    const Four high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    std::memcpy(to + 2 * i, &low, sizeof low);
+    std::memcpy(to + 2 * i + 4, &high, sizeof high);
+  }
+  for (; i < count; ++i) {
+    to[2 * i] = one[i];
+    to[2 * i + 1] = other[i];
+  }
+}
 
 void RunOrder(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   const auto& order = launch.State<Order>();
@@ -224,6 +252,10 @@ void RunOrder(const Launch& launch, kernels::Range range, const Launch::KernelMe
   float* to = static_cast<float*>(launch.refs[0].data) + pixels.begin * channels;
   for (int64_t p = pixels.begin; p < pixels.end; ++p, to += channels) {
     const float* const from = order.from + p * order.channels;
+    if (order.is_of_two) {
+      Interleave(from + source[0], from + source[1], channels / 2, to);
+      continue;
+    }
     for (int64_t c = 0; c < channels; ++c) to[c] = from[source[c]];
   }
 }
@@ -280,7 +312,9 @@ void PictureLink::AddPool(const PicturePool& pool, const TensorRef& to, const Te
 
 void PictureLink::AddOrder(const Picture& picture, float* to, const float* from, int64_t channels,
                            std::vector<int32_t> order) {
-  AddOfPixels(RunOrder, picture, to, std::make_shared<const Order>(Order{from, channels, std::move(order)}), 1);
+  const bool is_of_two = IsOfTwoRuns(order);
+  AddOfPixels(RunOrder, picture, to, std::make_shared<const Order>(Order{from, channels, std::move(order), is_of_two}),
+              1);
 }
 
 void PictureLink::AddRemap(const kernels::Separable& map, const Picture& picture, float* to, const float* from) {
