@@ -299,3 +299,22 @@ def test_TN_325_right_options():
     graph.replay()
     torch.npu.synchronize()
     assert y.tolist() == [4.0] * 16
+
+
+def test_kernels_of_the_cpu_list_the_memory_that_they_touch(tmp_path):
+    x, table = torch.randn(3, 5, device="npu"), torch.zeros(4, 5, device="npu")
+    places = torch.tensor([1, 3, 1], device="npu")
+    graph = torch.npu.NPUGraph()
+
+    def work():
+        y = torch.special.bessel_j0(x)
+        table.index_add_(0, places, y)
+        table.fill_(2.0)
+        return y
+
+    y = capture(graph, work)
+    graph.debug_dump(str(tmp_path / "x.json"))
+    x, y, table, places = (tensor.data_ptr() for tensor in (x, y, table, places))
+    touched = [{(int(each["Address"], 0), each["Access"]) for each in event["args"]["Operands"]} for event in load(tmp_path / "x.json")]
+    both = "read and write"
+    assert touched == [{(x, "read"), (y, both)}, {(table, "read"), (places, "read"), (y, "read"), (table, both)}, {(table, both)}]

@@ -281,12 +281,15 @@ bool Call::AllAreContiguous(c10::ArrayRef<at::Tensor> made) const {
 
 Touched Call::TouchedBy(c10::ArrayRef<at::Tensor> made) const {
   Touched touched;
+  const std::vector<c10::Argument>& parameters = op_.schema().arguments();
   for (size_t i = 0; i < arguments_.size(); ++i) {
+    // Of the statistics of a batch norm its schema does not say that they are written.
+    const bool is_written = traits_.is_written[i] || parameters[i].name().starts_with("running_");
     ForEachTensor(arguments_[i], [&](const at::Tensor& tensor) {
-      traits_.is_written[i] ? touched.Write(tensor) : touched.Read(tensor);
+      is_written ? touched.Write(tensor) : touched.Read(tensor);
     });
   }
-  for (const at::Tensor& tensor : made) touched.Write(tensor);
+  for (const at::Tensor& tensor : made) touched.Make(tensor);
   return touched;
 }
 

@@ -23,6 +23,8 @@ class Touched {
  public:
   Touched& Read(const at::Tensor& tensor) { return Add(tensor, REPRISE_ACCESS_READ); }
   Touched& Write(const at::Tensor& tensor) { return Add(tensor, REPRISE_ACCESS_READ_WRITE); }
+  /// One that holds nothing yet.
+  Touched& Make(const at::Tensor& tensor) { return Add(tensor, REPRISE_ACCESS_WRITE); }
   std::vector<RepriseOperand> Take() { return std::move(operands_); }
 
  private:
