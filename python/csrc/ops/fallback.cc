@@ -285,9 +285,8 @@ Touched Call::TouchedBy(c10::ArrayRef<at::Tensor> made) const {
   for (size_t i = 0; i < arguments_.size(); ++i) {
     // Of the statistics of a batch norm its schema does not say that they are written.
     const bool is_written = traits_.is_written[i] || parameters[i].name().starts_with("running_");
-    ForEachTensor(arguments_[i], [&](const at::Tensor& tensor) {
-      is_written ? touched.Write(tensor) : touched.Read(tensor);
-    });
+    ForEachTensor(arguments_[i],
+                  [&](const at::Tensor& tensor) { is_written ? touched.Write(tensor) : touched.Read(tensor); });
   }
   for (const at::Tensor& tensor : made) touched.Make(tensor);
   return touched;
