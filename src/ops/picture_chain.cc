@@ -406,7 +406,7 @@ class ChainMaker {
   }
 
   // The mirror of what a task would read at `ref` if all before had run: of a picture of which it reads some channels.
-  LinkPlan::Joined FindChannels(const TensorRef& ref) const {
+  LinkPlan::Channels FindChannels(const TensorRef& ref) const {
     // One that begins there, or before: pictures may be part of others.
     int left = kMostEnclosing;
     for (auto at = current_.upper_bound(reinterpret_cast<uintptr_t>(ref.data)); at != current_.begin() && left-- > 0;) {
@@ -452,7 +452,7 @@ class ChainMaker {
         at = plan.first + plan.count;
         continue;
       }
-      const LinkPlan::Joined found = FindChannels(plan.conv.input);
+      const LinkPlan::Channels found = FindChannels(plan.conv.input);
       plan.input = found.mirror;
       plan.input_channel = found.channel;
       plan.input_channels = found.mirror == kNone ? plan.conv.input.sizes[1] : found.channels;
@@ -496,7 +496,7 @@ class ChainMaker {
       if (plan.input != kNone) all_[at].link = i;
     }
     if (plan.input == kNone) return;
-    for (const LinkPlan::Joined& each : plan.joined) Extend(each.mirror, i);
+    for (const LinkPlan::Channels& each : plan.joined) Extend(each.mirror, i);
     Extend(plan.input, i);
     Extend(plan.addend, i);
     if (plan.kind != LinkPlan::Kind::kReader) plan.out = AddMirror(plan.result, i);
@@ -545,7 +545,7 @@ class ChainMaker {
       case LinkPlan::Kind::kJoin:
         for (size_t k = 1; k < launch.refs.size(); ++k) {
           const TensorRef& part = launch.refs[k];
-          LinkPlan::Joined found = FindChannels(part);
+          LinkPlan::Channels found = FindChannels(part);
           if (found.mirror != kNone && !HasPlanes(part, plan.result.plane)) found = {};
           if (found.mirror == kNone && !kernels::IsContiguous(part)) {
             plan.input = kNone;
@@ -816,7 +816,7 @@ class ChainMaker {
       std::vector<JoinedPicture> parts;
       for (size_t k = 0; k < plan.joined.size(); ++k) {
         const TensorRef& ref = refs[1 + k];
-        const LinkPlan::Joined& from = plan.joined[k];
+        const LinkPlan::Channels& from = plan.joined[k];
         const bool is_mirror = from.mirror != kNone;
         const float* const data =
             is_mirror ? pixels_of(from.mirror, from.channel) : static_cast<const float*>(ref.data);

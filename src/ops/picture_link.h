@@ -66,15 +66,15 @@ struct LinkPlan {
   size_t input = kNone, addend = kNone, out = kNone;
   // Of kConvolution, which may read some channels of its mirror only: the first one, and how many there are.
   int64_t input_channel = 0, input_channels = 0;
-  struct Joined {
+  struct Channels {
     size_t mirror = kNone;
     int64_t channel = 0, channels = 0;  // of it: the first that is read, and all that there are
   };
-  std::vector<Joined> joined;  // of kJoin, for each picture
-  std::vector<int32_t> order;  // of kOrder: the channel of the mirror that each channel is
-  size_t split_out = kNone;    // of what is there behind the first tasks, where it is split
-  bool reads_planes = false;   // the input is prepared from memory
-  bool turns_input = false;    // and written to its mirror
+  std::vector<Channels> joined;  // of kJoin, for each picture
+  std::vector<int32_t> order;    // of kOrder: the channel of the mirror that each channel is
+  size_t split_out = kNone;      // of what is there behind the first tasks, where it is split
+  bool reads_planes = false;     // the input is prepared from memory
+  bool turns_input = false;      // and written to its mirror
   // As far as they have to be in memory: the result, and what is there behind the first tasks.
   std::vector<Bytes> stored, stored_split;
   bool is_read = false;  // its mirror
