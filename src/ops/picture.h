@@ -60,6 +60,7 @@ inline int64_t FirstChannelOf(const Picture& picture, const kernels::TensorRef& 
   for (int d = 2; d < ref.rank; ++d) last += (ref.sizes[d] - 1) * ref.strides[d];
   return last < picture.plane ? first : -1;
 }
+
 /// The channel of the picture [N, C, plane] that each channel of a copy of `from` is, where `to`, of the same sizes, is
 /// contiguous [N, .., plane] and takes whole planes of the picture of the same place in the batch; empty: it is another
 /// copy.
@@ -87,6 +88,7 @@ inline std::vector<int32_t> OrderOfChannels(const Picture& picture, const kernel
   }
   return order;
 }
+
 /// Whether the view, whose dims are [N, C, ..], reads planes of so many elements as they lie.
 inline bool HasPlanes(const kernels::TensorRef& ref, int64_t plane) {
   int64_t step = 1;
@@ -94,10 +96,6 @@ inline bool HasPlanes(const kernels::TensorRef& ref, int64_t plane) {
     if (ref.sizes[d] != 1 && ref.strides[d] != step) return false;
   }
   return step == plane;
-}
-/// Whether it reads all channels.
-inline bool IsViewOf(const Picture& picture, const kernels::TensorRef& ref) {
-  return ref.sizes[1] == picture.channels && FirstChannelOf(picture, ref) == 0;
 }
 
 /// The same view of a picture whose channels lie behind, at `pixels`.

@@ -233,9 +233,9 @@ class ChainMaker {
       plans_.push_back(plan);
       return;
     }
-    plan.map = FindRemap(launch);
+    plan.map = FindPixelMap(launch);
     if (plan.map != nullptr) {
-      plan.kind = LinkPlan::Kind::kRemap;
+      plan.kind = LinkPlan::Kind::kPixelMap;
       plan.operand = 1;
       plan.result = *PictureOf(launch.refs[0]);
       all_[at].covers = plan.result.bytes;
@@ -405,22 +405,30 @@ class ChainMaker {
     parts = std::move(rest);
   }
 
+  // Calls is_it(mirror, picture) for pictures that begin at the address, or before it, the nearest first, until it says
+  // so: pictures may be part of others.
+  template <class IsIt>
+  void FindAround(const void* address, const IsIt& is_it) const {
+    int left = kMostEnclosing;
+    for (auto at = current_.upper_bound(reinterpret_cast<uintptr_t>(address)); at != current_.begin() && left-- > 0;) {
+      --at;
+      if (is_it(at->second, mirrors_[at->second].picture)) return;
+    }
+  }
   // The mirror of what a task would read at `ref` if all before had run: of a picture of which it reads some channels.
   LinkPlan::Channels FindChannels(const TensorRef& ref) const {
-    // One that begins there, or before: pictures may be part of others.
-    int left = kMostEnclosing;
-    for (auto at = current_.upper_bound(reinterpret_cast<uintptr_t>(ref.data)); at != current_.begin() && left-- > 0;) {
-      --at;
-      const Picture& picture = mirrors_[at->second].picture;
+    LinkPlan::Channels found;
+    FindAround(ref.data, [&](size_t mirror, const Picture& picture) {
       const int64_t first = FirstChannelOf(picture, ref);
-      if (first >= 0) return {at->second, first, picture.channels};
-    }
-    return {};
+      if (first >= 0) found = {mirror, first, picture.channels};
+      return first >= 0;
+    });
+    return found;
   }
   // The same where it reads all channels.
   size_t FindMirror(const TensorRef& ref) const {
-    const auto at = current_.find(reinterpret_cast<uintptr_t>(ref.data));
-    return at != current_.end() && IsViewOf(mirrors_[at->second].picture, ref) ? at->second : kNone;
+    const LinkPlan::Channels found = FindChannels(ref);
+    return found.channels == ref.sizes[1] ? found.mirror : kNone;
   }
   size_t FindMirrorOfRow(const TensorRef& ref) const {
     const auto at = current_.find(reinterpret_cast<uintptr_t>(ref.data));
@@ -520,7 +528,7 @@ class ChainMaker {
         return;
       case LinkPlan::Kind::kPool: plan.input = FindMirror(ref); return;
       case LinkPlan::Kind::kOrder: FindOrder(plan); return;
-      case LinkPlan::Kind::kRemap:
+      case LinkPlan::Kind::kPixelMap:
         plan.input = FindMirror(ref);
         if (plan.input != kNone && !mirrors_[plan.input].picture.IsRow(ref)) plan.input = kNone;
         return;
@@ -559,19 +567,15 @@ class ChainMaker {
     }
   }
 
-  void FindOrder(LinkPlan& plan) {
+  void FindOrder(LinkPlan& plan) const {
     const Refs& refs = plan.begins->refs;
-    int left = kMostEnclosing;
-    for (auto at = current_.upper_bound(reinterpret_cast<uintptr_t>(refs[1].data));
-         at != current_.begin() && left-- > 0;) {
-      --at;
-      const Picture& picture = mirrors_[at->second].picture;
+    FindAround(refs[1].data, [&](size_t mirror, const Picture& picture) {
       plan.order = OrderOfChannels(picture, refs[1], refs[0]);
-      if (plan.order.empty()) continue;
-      plan.input = at->second;
+      if (plan.order.empty()) return false;
+      plan.input = mirror;
       plan.result = {BytesOf(refs[0]), picture.batch, static_cast<int64_t>(plan.order.size()), picture.plane};
-      return;
-    }
+      return true;
+    });
   }
 
   bool IsRead(size_t mirror) const { return mirrors_[mirror].last != mirrors_[mirror].first; }
@@ -828,8 +832,8 @@ class ChainMaker {
       link->AddPool(plan.pool, Behind(refs[0], plan.result.channels, result), Behind(self, self.sizes[1], pixels));
     } else if (plan.kind == LinkPlan::Kind::kOrder) {
       link->AddOrder(plan.result, result, pixels, mirrors_[plan.input].picture.channels, plan.order);
-    } else if (plan.kind == LinkPlan::Kind::kRemap) {
-      link->AddRemap(*plan.map, plan.result, result, pixels);
+    } else if (plan.kind == LinkPlan::Kind::kPixelMap) {
+      link->AddPixelMap(*plan.map, plan.result, result, pixels);
     } else {
       finishing->norm = std::make_shared<NormScaling>(*plan.norm, plan.result.channels);
       SetRest(plan, pixels, result, plan.addend == kNone ? nullptr : pixels_of(plan.addend), finishing->after);

@@ -185,26 +185,26 @@ void RunPool(const Launch& launch, kernels::Range rows, const Launch::KernelMemo
 }
 
 // Each pixel [d, h, w] of `out` is the one of `in` that index says for each dim.
-struct Remap {
+struct PixelMap {
   const float* from;
   int64_t in[3], out[3];
   std::vector<int32_t> index[3];
 };
 
-void RunRemap(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
-  const auto& remap = launch.State<Remap>();
+void RunPixelMap(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  const auto& pixel_map = launch.State<PixelMap>();
   const int64_t channels = launch.refs[0].sizes[1];
-  const auto& [depth, height, width] = remap.out;
+  const auto& [depth, height, width] = pixel_map.out;
   auto* const to = static_cast<float*>(launch.refs[0].data);
   const kernels::Range pixels = PixelsOf(launch, range);
   for (int64_t p = pixels.begin; p < pixels.end;) {
     const int64_t row = p / width;
     const int64_t plane = row / height;
-    const int64_t in_plane = plane / depth * remap.in[0] + remap.index[0][static_cast<size_t>(plane % depth)];
-    const int64_t in_row = in_plane * remap.in[1] + remap.index[1][static_cast<size_t>(row % height)];
-    const float* const from = remap.from + in_row * remap.in[2] * channels;
+    const int64_t in_plane = plane / depth * pixel_map.in[0] + pixel_map.index[0][static_cast<size_t>(plane % depth)];
+    const int64_t in_row = in_plane * pixel_map.in[1] + pixel_map.index[1][static_cast<size_t>(row % height)];
+    const float* const from = pixel_map.from + in_row * pixel_map.in[2] * channels;
     for (const int64_t end = std::min(pixels.end, (row + 1) * width); p < end; ++p) {
-      const int64_t x = remap.index[2][static_cast<size_t>(p - row * width)];
+      const int64_t x = pixel_map.index[2][static_cast<size_t>(p - row * width)];
       std::copy_n(from + x * channels, channels, to + p * channels);
     }
   }
@@ -317,14 +317,14 @@ void PictureLink::AddOrder(const Picture& picture, float* to, const float* from,
               1);
 }
 
-void PictureLink::AddRemap(const kernels::Separable& map, const Picture& picture, float* to, const float* from) {
-  Remap remap{from, {}, {}, {}};
+void PictureLink::AddPixelMap(const kernels::Separable& map, const Picture& picture, float* to, const float* from) {
+  PixelMap pixel_map{from, {}, {}, {}};
   for (size_t d = 0; d < 3; ++d) {
-    remap.in[d] = map.dims[d].in;
-    remap.out[d] = map.dims[d].out;
-    remap.index[d] = map.dims[d].index;
+    pixel_map.in[d] = map.dims[d].in;
+    pixel_map.out[d] = map.dims[d].out;
+    pixel_map.index[d] = map.dims[d].index;
   }
-  AddOfPixels(RunRemap, picture, to, std::make_shared<const Remap>(std::move(remap)), 1);
+  AddOfPixels(RunPixelMap, picture, to, std::make_shared<const PixelMap>(std::move(pixel_map)), 1);
 }
 
 void PictureLink::AddJoin(const Picture& picture, float* to, std::vector<JoinedPicture> parts) {

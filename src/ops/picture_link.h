@@ -37,13 +37,13 @@ struct ChainMemory {
 struct LinkPlan {
   enum class Kind : uint8_t {
     kConvolution,
-    kReader,   ///< a task that reads a mirror in place of the picture, and gives what it gives
-    kFinish,   ///< a batch norm of a mirror and what follows it
-    kJoin,     ///< pictures beside each other, channel behind channel
-    kPool,     ///< of the planes of a mirror
-    kRemap,    ///< each pixel is a copy of one of a mirror
-    kOrder,    ///< channels of a mirror in another order, or some of them
-    kProduct,  ///< of a picture and a number for each channel: a mirror of one and the other
+    kReader,    ///< a task that reads a mirror in place of the picture, and gives what it gives
+    kFinish,    ///< a batch norm of a mirror and what follows it
+    kJoin,      ///< pictures beside each other, channel behind channel
+    kPool,      ///< of the planes of a mirror
+    kPixelMap,  ///< each pixel is a copy of one of a mirror
+    kOrder,     ///< channels of a mirror in another order, or some of them
+    kProduct,   ///< of a picture and a number for each channel: a mirror of one and the other
   };
   Kind kind = Kind::kConvolution;
   PlaneConvolution conv;                    // of kConvolution
@@ -51,7 +51,7 @@ struct LinkPlan {
   const Launch* begins = nullptr;           // the launches of the tasks
   size_t operand = 0;                       // of others than convolutions: the picture among its refs
   PicturePool pool;                         // of kPool
-  const kernels::Separable* map = nullptr;  // of kRemap
+  const kernels::Separable* map = nullptr;  // of kPixelMap
   bool has_channels_last = false;           // dims [N, .., C] of that operand
   const Launch* norm = nullptr;             // a batch norm
   size_t norm_task = kNone;
@@ -172,7 +172,7 @@ class PictureLink : public ir::Link {
   void AddPool(const PicturePool& pool, const kernels::TensorRef& to, const kernels::TensorRef& from);
   /// `channels`: of `from`
   void AddOrder(const Picture& picture, float* to, const float* from, int64_t channels, std::vector<int32_t> order);
-  void AddRemap(const kernels::Separable& map, const Picture& picture, float* to, const float* from);
+  void AddPixelMap(const kernels::Separable& map, const Picture& picture, float* to, const float* from);
 
   void AddJoin(const Picture& picture, float* to, std::vector<JoinedPicture> parts);
   /// What follows the pixels of the picture.

@@ -170,6 +170,7 @@ def test_rows_added_by_their_numbers(dtype, shape, count):
     assert torch.equal(ours.index_add(0, ours_numbers[:, 1], ours_given[:, :1].expand(count, *shape[1:])).cpu(),
                        table.index_add(0, numbers[:, 1], part))
 
+
 def test_rows_added_in_a_graph():
     torch.manual_seed(8)
     table, given, numbers = torch.randn(300, 48), torch.randn(5000, 48), torch.randint(300, (5000,))

@@ -13,108 +13,123 @@
 namespace torch_npu {
 namespace {
 
-template <class T>
-int64_t Load(const char* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
+// RowNumbers of rows.
+struct RowNumbers {
+  const char* data;
+  int64_t count;
+  int64_t stride;  // bytes
+  bool is_wide;    // int64, else int32
+
+  explicit RowNumbers(const at::Tensor& index)
+      : data(static_cast<const char*>(index.const_data_ptr())),
+        count(index.numel()),
+        stride((index.dim() == 1 ? index.stride(0) : 1) * static_cast<int64_t>(index.element_size())),
+        is_wide(index.scalar_type() == at::kLong) {}
+
+  int64_t operator[](int64_t i) const {
+    const char* const at = data + i * stride;
+    return is_wide ? Load<int64_t>(at) : Load<int32_t>(at);
+  }
+
+ private:
+  template <class T>
+  static int64_t Load(const char* at) {
+    T value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+};
+
+// As the CPU's kernels say it.
+std::string OutOfBounds(int64_t number, int64_t rows) {
+  return "index " + std::to_string(number) + " is out of bounds for dimension 0 with size " + std::to_string(rows);
 }
+
+// What is known of each where it is launched.
+class DirectOperation : public reprise::Operation {
+ public:
+  DirectOperation(const std::string& name, c10::ArrayRef<c10::IValue> arguments, c10::ArrayRef<at::Tensor> made)
+      : name_(name), place_(StackOfLaunch()), shapes_(place_.empty() ? std::string() : ShapesText(arguments, made)) {}
+  reprise::OperationInfo Describe() const override { return {name_, place_, shapes_}; }
+
+ private:
+  const std::string& name_;
+  const std::vector<reprise::Frame> place_;
+  const std::string shapes_;
+};
 
 // Rows of a table by their numbers: index_select along the first dim, and with it embeddings; an index that is one
 // tensor of numbers in the first place, which may count from the end.
-class SelectRows final : public reprise::Operation {
+class SelectRows final : public DirectOperation {
  public:
   struct Table {
     char* to;
     const char* from;
-    const char* index;
-    int64_t count;         // of indices
-    int64_t index_stride;  // bytes
-    bool is_wide;          // int64, else int32
+    RowNumbers numbers;
     int64_t rows;
     int64_t row_stride;  // bytes
     int64_t row_bytes;
     bool wraps;  // numbers below 0 count from the end
   };
 
-  SelectRows(const std::string& name, const Table& table, std::string shapes, std::vector<reprise::Frame> place)
-      : name_(name), table_(table), shapes_(std::move(shapes)), place_(std::move(place)) {}
+  SelectRows(const std::string& name, c10::ArrayRef<c10::IValue> arguments, c10::ArrayRef<at::Tensor> made,
+             const Table& table)
+      : DirectOperation(name, arguments, made), table_(table) {}
 
   void Run(uint64_t) override {
-    if (table_.count * table_.row_bytes < kLeastShared) return Copy(0, table_.count);
-    reprise::ParallelFor(table_.count, 2 * table_.row_bytes, [this](int64_t begin, int64_t end) { Copy(begin, end); });
+    reprise::ParallelFor(table_.numbers.count, 2 * table_.row_bytes,
+                         [this](int64_t begin, int64_t end) { Copy(begin, end); });
   }
-  reprise::OperationInfo Describe() const override { return {name_, place_, shapes_}; }
 
  private:
-  // Less is not worth asking who else could copy.
-  static constexpr int64_t kLeastShared = 16 << 10;
-
   void Copy(int64_t begin, int64_t end) const {
     char* to = table_.to + begin * table_.row_bytes;
     for (int64_t i = begin; i < end; ++i, to += table_.row_bytes) {
-      const char* const at = table_.index + i * table_.index_stride;
-      const int64_t given = table_.is_wide ? Load<int64_t>(at) : Load<int32_t>(at);
+      const int64_t given = table_.numbers[i];
       const int64_t row = given < 0 && table_.wraps ? given + table_.rows : given;
       if (row < 0 || row >= table_.rows) throw std::runtime_error(WordsFor(given));
       std::memcpy(to, table_.from + row * table_.row_stride, static_cast<size_t>(table_.row_bytes));
     }
   }
-
-  // As the CPU's kernels say it.
   std::string WordsFor(int64_t given) const {
-    if (!table_.wraps) return "index out of range in self";
-    return "index " + std::to_string(given) + " is out of bounds for dimension 0 with size " +
-           std::to_string(table_.rows);
+    return table_.wraps ? OutOfBounds(given, table_.rows) : "index out of range in self";
   }
 
-  const std::string& name_;
   const Table table_;
-  const std::string shapes_;
-  const std::vector<reprise::Frame> place_;
 };
 
 // Rows are added to rows of a table by their numbers: index_add along the first dim. Each element gets its addends in
 // the order of the numbers. Nothing is written if a number is no row.
 template <class T>
-class AddRows final : public reprise::Operation {
+class AddRows final : public DirectOperation {
  public:
   struct Table {
     T* to;
     const T* self;  // what is there first; `to` where that works in place
     const T* from;
-    const char* index;
-    int64_t count;         // of indices
-    int64_t index_stride;  // bytes
-    bool is_wide;          // int64, else int32
+    RowNumbers numbers;
     int64_t rows;
     int64_t columns;
   };
 
-  AddRows(const std::string& name, const Table& table, std::string shapes, std::vector<reprise::Frame> place)
-      : name_(name), table_(table), shapes_(std::move(shapes)), place_(std::move(place)) {}
+  AddRows(const std::string& name, c10::ArrayRef<c10::IValue> arguments, const Table& table)
+      : DirectOperation(name, arguments, {}), table_(table) {}
 
   void Run(uint64_t) override {
-    for (int64_t i = 0; i < table_.count; ++i) {
-      const int64_t row = RowOf(i);
-      if (row >= 0 && row < table_.rows) continue;
-      throw std::runtime_error("index " + std::to_string(row) + " is out of bounds for dimension 0 with size " +
-                               std::to_string(table_.rows));
+    const int64_t count = table_.numbers.count;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = table_.numbers[i];
+      if (row < 0 || row >= table_.rows) throw std::runtime_error(OutOfBounds(row, table_.rows));
     }
-    const int64_t item_bytes = 3 * kColumns * (table_.count + table_.rows) * static_cast<int64_t>(sizeof(T));
+    const int64_t item_bytes = 3 * kColumns * (count + table_.rows) * static_cast<int64_t>(sizeof(T));
     reprise::ParallelFor((table_.columns + kColumns - 1) / kColumns, item_bytes, [this](int64_t begin, int64_t end) {
       Add(begin * kColumns, std::min(table_.columns, end * kColumns));
     });
   }
-  reprise::OperationInfo Describe() const override { return {name_, place_, shapes_}; }
 
  private:
   static constexpr int64_t kColumns = 64 / static_cast<int64_t>(sizeof(T));  // of a part: a line of the caches
 
-  int64_t RowOf(int64_t i) const {
-    const char* const at = table_.index + i * table_.index_stride;
-    return table_.is_wide ? Load<int64_t>(at) : Load<int32_t>(at);
-  }
   void Add(int64_t begin, int64_t end) const {
     const int64_t columns = table_.columns;
     if (table_.to != table_.self) {
@@ -123,8 +138,8 @@ class AddRows final : public reprise::Operation {
         std::memcpy(table_.to + at, table_.self + at, bytes);
       }
     }
-    for (int64_t i = 0; i < table_.count; ++i) {
-      T* const to = table_.to + RowOf(i) * columns;
+    for (int64_t i = 0; i < table_.numbers.count; ++i) {
+      T* const to = table_.to + table_.numbers[i] * columns;
       const T* const from = table_.from + i * columns;
       int64_t c = begin;
       for (; c + kColumns <= end; c += kColumns) {
@@ -136,24 +151,22 @@ class AddRows final : public reprise::Operation {
     }
   }
 
-  const std::string& name_;
   const Table table_;
-  const std::string shapes_;
-  const std::vector<reprise::Frame> place_;
 };
 
 bool IsPlain(const at::Tensor& tensor) {
   return tensor.device().type() == c10::kPrivateUse1 && !tensor.is_conj() && !tensor.is_neg();
 }
 
+bool AreNumbers(const at::Tensor& index) { return index.scalar_type() == at::kLong || index.scalar_type() == at::kInt; }
+
 // `wraps`: numbers below 0 count from the end. Null where the tensors are not plain ones.
 std::unique_ptr<reprise::Operation> MakeRows(const std::string& name, c10::ArrayRef<c10::IValue> arguments,
                                              c10::ArrayRef<at::Tensor> made, const at::Tensor& index,
                                              const at::Tensor& out, bool wraps) {
   const at::Tensor& self = arguments[0].toTensor();
-  const bool is_wide = index.scalar_type() == at::kLong;
   if (self.dim() == 0 || !IsPlain(self) || !IsPlain(index) || !IsPlain(out) || !out.is_contiguous() ||
-      (!is_wide && index.scalar_type() != at::kInt) || out.scalar_type() != self.scalar_type()) {
+      !AreNumbers(index) || out.scalar_type() != self.scalar_type()) {
     return nullptr;
   }
   if (index.dim() != 1 && !index.is_contiguous()) return nullptr;
@@ -162,23 +175,15 @@ std::unique_ptr<reprise::Operation> MakeRows(const std::string& name, c10::Array
     if (self.size(d) != 1 && self.stride(d) != elements) return nullptr;
   }
   const auto item = static_cast<int64_t>(self.element_size());
-  const auto index_item = static_cast<int64_t>(index.element_size());
   for (const at::Tensor* tensor : {&self, &index, &out}) NoteUse(*tensor);
-  std::vector<reprise::Frame> place = StackOfLaunch();
-  std::string shapes = place.empty() ? std::string() : ShapesText(arguments, made);
-  return std::make_unique<SelectRows>(
-      name,
-      SelectRows::Table{.to = static_cast<char*>(out.mutable_data_ptr()),
-                        .from = static_cast<const char*>(self.const_data_ptr()),
-                        .index = static_cast<const char*>(index.const_data_ptr()),
-                        .count = index.numel(),
-                        .index_stride = index.dim() == 1 ? index.stride(0) * index_item : index_item,
-                        .is_wide = is_wide,
-                        .rows = self.size(0),
-                        .row_stride = self.stride(0) * item,
-                        .row_bytes = elements * item,
-                        .wraps = wraps},
-      std::move(shapes), std::move(place));
+  return std::make_unique<SelectRows>(name, arguments, made,
+                                      SelectRows::Table{.to = static_cast<char*>(out.mutable_data_ptr()),
+                                                        .from = static_cast<const char*>(self.const_data_ptr()),
+                                                        .numbers = RowNumbers(index),
+                                                        .rows = self.size(0),
+                                                        .row_stride = self.stride(0) * item,
+                                                        .row_bytes = elements * item,
+                                                        .wraps = wraps});
 }
 
 std::unique_ptr<reprise::Operation> MakeSelectRows(const std::string& name, c10::ArrayRef<c10::IValue> arguments,
@@ -212,20 +217,13 @@ std::unique_ptr<reprise::Operation> MakeAddRows(const std::string& name, c10::Ar
   const at::Tensor& index = arguments[2].toTensor();
   const at::Tensor& source = arguments[3].toTensor();
   for (const at::Tensor* tensor : {&self, &index, &source, &out}) NoteUse(*tensor);
-  std::vector<reprise::Frame> place = StackOfLaunch();
-  std::string shapes = place.empty() ? std::string() : ShapesText(arguments, {});
-  return std::make_unique<AddRows<T>>(
-      name,
-      typename AddRows<T>::Table{.to = out.mutable_data_ptr<T>(),
-                                 .self = self.const_data_ptr<T>(),
-                                 .from = source.const_data_ptr<T>(),
-                                 .index = static_cast<const char*>(index.const_data_ptr()),
-                                 .count = index.numel(),
-                                 .index_stride = index.stride(0) * static_cast<int64_t>(index.element_size()),
-                                 .is_wide = index.scalar_type() == at::kLong,
-                                 .rows = out.size(0),
-                                 .columns = out.numel() / out.size(0)},
-      std::move(shapes), std::move(place));
+  return std::make_unique<AddRows<T>>(name, arguments,
+                                      typename AddRows<T>::Table{.to = out.mutable_data_ptr<T>(),
+                                                                 .self = self.const_data_ptr<T>(),
+                                                                 .from = source.const_data_ptr<T>(),
+                                                                 .numbers = RowNumbers(index),
+                                                                 .rows = out.size(0),
+                                                                 .columns = out.numel() / out.size(0)});
 }
 
 // self, dim, index, source, alpha, out. PyTorch calls this form for the others, too.
@@ -238,7 +236,7 @@ std::unique_ptr<reprise::Operation> MakeIndexAdd(const std::string& name, c10::A
   const at::Scalar alpha = arguments[4].toScalar();
   if (alpha.isComplex() || alpha.toDouble() != 1 || arguments[1].toInt() != 0) return nullptr;
   if (out.dim() < 2 || out.numel() == 0 || index.dim() != 1 || index.numel() == 0) return nullptr;
-  if (index.scalar_type() != at::kLong && index.scalar_type() != at::kInt) return nullptr;
+  if (!AreNumbers(index)) return nullptr;
   for (const at::Tensor* tensor : {&self, &source, &out}) {
     if (!IsPlain(*tensor) || !tensor->is_contiguous() || tensor->scalar_type() != out.scalar_type()) return nullptr;
   }

@@ -61,7 +61,7 @@ void Launch(std::unique_ptr<reprise::Operation> operation, reprise::Generator* g
   const NPUStream stream = CurrentStream();
   reprise::OperationOptions options;
   options.generator = generator;
-  if (touched != nullptr && stream.is_capturing()) options.operands = touched->Take();
+  if (touched != nullptr && stream.is_capturing()) options.operands = touched->operands();
   Guarded([&] { reprise::LaunchOperation(stream.handle(), std::move(operation), options); });
   WaitIfBlocking(stream);
 }

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <c10/util/SmallVector.h>
 #include <reprise/operation.h>
 
 #include <functional>
@@ -25,12 +26,12 @@ class Touched {
   Touched& Write(const at::Tensor& tensor) { return Add(tensor, REPRISE_ACCESS_READ_WRITE); }
   /// One that holds nothing yet.
   Touched& Make(const at::Tensor& tensor) { return Add(tensor, REPRISE_ACCESS_WRITE); }
-  std::vector<RepriseOperand> Take() { return std::move(operands_); }
+  std::vector<RepriseOperand> operands() const { return {operands_.begin(), operands_.end()}; }
 
  private:
   Touched& Add(const at::Tensor& tensor, uint32_t access);
 
-  std::vector<RepriseOperand> operands_;
+  c10::SmallVector<RepriseOperand, 4> operands_;
 };
 
 /// Queues it on the calling thread's current stream of its current device. `generator`: for operations that draw.

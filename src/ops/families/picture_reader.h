@@ -33,6 +33,6 @@ bool FindPool(const Launch& launch, PicturePool& pool);
 
 /// The map of a launch, if each element of refs[0] [N, C, D, H, W] is a copy of one of refs[1], of the same picture and
 /// channel: a resize to the nearest, padding by repetition. All of float32; null: it is another.
-const kernels::Separable* FindRemap(const Launch& launch);
+const kernels::Separable* FindPixelMap(const Launch& launch);
 
 }  // namespace reprise::ops

@@ -392,7 +392,7 @@ Status LowerPadMap(OpCall& call) {
 
 }  // namespace
 
-const Separable* FindRemap(const Launch& launch) {
+const Separable* FindPixelMap(const Launch& launch) {
   if (launch.kernel != RunMap || !launch.State<Separable>().is_copy) return nullptr;
   for (size_t i = 0; i < 2; ++i) {
     const TensorRef& ref = launch.refs[i];
