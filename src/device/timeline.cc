@@ -96,13 +96,15 @@ Timeline& Timeline::Get() {
 
 void Timeline::AdoptOptions() noexcept {
   uint64_t limit = 0;
-  bool shapes = false;
+  bool shapes = false, each_task = false;
   for (const auto& [number, session] : sessions_) {
     limit = std::max(limit, session.options.limit);
     shapes |= session.options.shapes;
+    each_task |= session.options.each_task;
   }
   if (!sessions_.empty()) limit_.store(limit, std::memory_order_relaxed);
   SetObserver(kShapes, shapes);
+  SetObserver(kEachTask, each_task);
 }
 
 uint64_t Timeline::Start(Options options) {
@@ -551,7 +553,9 @@ void RecordWholeProcess() {
   WholeProcess& whole = Whole();
   whole.process = getpid();
   whole.path = path;
-  whole.session = Timeline::Get().Start({});
+  Timeline::Options options;
+  options.each_task = false;  // where the time goes is asked, so that it shows what runs
+  whole.session = Timeline::Get().Start(std::move(options));
   (void)std::atexit(WriteWholeProcess);
 }
 

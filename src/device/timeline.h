@@ -37,6 +37,10 @@ class Timeline {
   static bool observed() noexcept { return observers_.load(std::memory_order_relaxed) != 0; }
   /// Whether somebody who records wants the shapes of operator calls, too.
   static bool wants_shapes() noexcept { return (observers_.load(std::memory_order_relaxed) & kShapes) != 0; }
+  /// Whether somebody wants to see each task by itself, where a graph would run one thing in place of several.
+  static bool wants_each_task() noexcept {
+    return (observers_.load(std::memory_order_relaxed) & (kEachTask | kWatching)) != 0;
+  }
   static void SetWatched(bool watched) noexcept { SetObserver(kWatching, watched); }
   /// Nanoseconds of the clock that the timeline uses; never 0.
   static uint64_t Now() noexcept;
@@ -47,6 +51,7 @@ class Timeline {
     std::vector<int32_t> devices;    ///< whose tasks are wanted; empty: all
     uint64_t limit = kDefaultLimit;  ///< events in memory; with several sessions the largest of theirs
     bool shapes = false;             ///< of operator calls; with several sessions if one of them wants them
+    bool each_task = true;  ///< false: links of chains (ir/chain.h) as they run, unless another session says true
   };
 
   /// Begins to record; returns the session's number.
@@ -133,6 +138,7 @@ class Timeline {
   static constexpr uint32_t kRecording = 1;
   static constexpr uint32_t kWatching = 2;
   static constexpr uint32_t kShapes = 4;
+  static constexpr uint32_t kEachTask = 8;
   static void SetObserver(uint32_t observer, bool on) noexcept;
   static std::atomic<uint32_t> observers_;  // not inline: libraries with hidden symbols would each have their own
 

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include <fmt/format.h>
+
 #include "exec/emit.h"
 #include "exec/fuse.h"
 #include "ir/task_info.h"
@@ -110,28 +112,27 @@ bool Plan::Redirect(const ir::Node& node, const ir::TaskType* type,
   return true;
 }
 
-// What is left of a step's rows, and what runs in place of the others.
+// What is left of a step's rows, and what runs in place of the others: the payload of the task that runs them.
 struct Plan::Detour::Rows {
   struct Item {
     ElementRun row;
-    ir::RunResult (*run)(device::RunContext&, void* data) = nullptr;  // in place of the row
-    void* data = nullptr;
+    const ir::TaskType* type = nullptr;  // of the task that runs in place of the row
+    void* payload = nullptr;
   };
-  alignas(16) std::byte captured[kMostPayloadBytes] = {};  // the payload of a task, for all who look at it
   bool is_blocks, is_parallel;
   int64_t block;
   std::vector<Item> items;
 
   Item* Find(uint32_t task_id) {
     const auto at = std::find_if(items.begin(), items.end(),
-                                 [&](const Item& item) { return item.run == nullptr && item.row.task_id == task_id; });
+                                 [&](const Item& item) { return item.type == nullptr && item.row.task_id == task_id; });
     return at == items.end() ? nullptr : &*at;
   }
-  static ir::RunResult Run(device::RunContext& context, void* data) {
-    const Rows& rows = *static_cast<const Rows*>(data);
+  static ir::RunResult Run(device::RunContext& context, void* payload) {
+    const Rows& rows = *static_cast<const Rows*>(payload);
     for (const Item& item : rows.items) {
-      if (item.run != nullptr) {
-        item.run(context, item.data);
+      if (item.type != nullptr) {
+        item.type->run(context, item.payload);
       } else if (rows.is_blocks) {
         RunBlocks(context.scheduler(), {&item.row, 1}, rows.block, rows.is_parallel);
       } else {
@@ -140,16 +141,45 @@ struct Plan::Detour::Rows {
     }
     return ir::RunResult::kDone;
   }
+  static void Describe(const void* payload, ir::TaskInfo& info) {
+    size_t rows = 0;
+    for (const Item& item : static_cast<const Rows*>(payload)->items) {
+      if (item.type == nullptr) {
+        ++rows;
+        continue;
+      }
+      ir::TaskInfo of_item;
+      of_item.names_only = true;
+      ir::Describe(*item.type, item.payload, of_item);
+      info.name += (info.name.empty() ? "" : ", ") + of_item.name;
+    }
+    if (rows != 0) info.name += fmt::format("{}{} element-wise", info.name.empty() ? "" : ", ", rows);
+  }
 };
+
+namespace {
+
+const ir::TaskType kRowsTask{.kind = ir::TaskKind::kKernel,
+                             .name = "KERNEL_AIVEC",
+                             .run = Plan::Detour::Rows::Run,
+                             .describe = Plan::Detour::Rows::Describe,
+                             .never_waits = true,
+                             .operands = ir::OpaqueOperands};
+
+void SetTask(Step& step, const ir::TaskType& type, void* payload) {
+  step.kind = Step::kRun;
+  step.type = &type;
+  step.run = type.run;
+  step.data = payload;
+}
+
+}  // namespace
 
 Plan::Detour::Rows* Plan::TakeApart(uint32_t index, const ir::Node& node, Detour& detour) {
   const bool is_known = !detour.steps.empty() && detour.steps.back().first == index;
   if (is_known && detour.steps.back().second.kind == Step::kRun) return detour.rows.back().get();
   const Step& whole = parts_.steps[index];
   if (whole.kind == Step::kBlocks && whole.blocks.generated != 0) return nullptr;
-  if (node.type->keeping == nullptr || node.type->keeping->payload_bytes > kMostPayloadBytes) {
-    return nullptr;
-  }
   if (is_known && detour.steps.back().second.kind == Step::kSkip) return nullptr;
   const Step left = is_known ? detour.steps.back().second : whole;
   auto rows = std::make_shared<Detour::Rows>();
@@ -157,10 +187,8 @@ Plan::Detour::Rows* Plan::TakeApart(uint32_t index, const ir::Node& node, Detour
   rows->is_parallel = rows->is_blocks && whole.blocks.is_parallel;
   rows->block = rows->is_blocks ? whole.block : 0;
   for (const ElementRun& row : rows_of(left)) rows->items.push_back({row});
-  std::memcpy(rows->captured, node.payload, node.type->keeping->payload_bytes);
   Step step(node);
-  step.run = Detour::Rows::Run;
-  step.data = rows.get();
+  SetTask(step, kRowsTask, rows.get());
   step.lane = whole.lane;
   if (!is_known) detour.steps.emplace_back(index, whole);
   detour.steps.back().second = step;
@@ -168,8 +196,7 @@ Plan::Detour::Rows* Plan::TakeApart(uint32_t index, const ir::Node& node, Detour
   return detour.rows.back().get();
 }
 
-bool Plan::AddDetour(std::span<const ir::NodeId> tasks, ir::RunResult (*run)(device::RunContext&, void* data),
-                     void* data, Detour& detour) {
+bool Plan::AddDetour(std::span<const ir::NodeId> tasks, const ir::TaskType& type, void* payload, Detour& detour) {
   if (is_program() || is_scheduled() || lanes().size() != 1) return false;
   for (size_t i = 0; i < tasks.size(); ++i) {
     const ir::Node node = parts_.graph->node(tasks[i]);
@@ -184,8 +211,8 @@ bool Plan::AddDetour(std::span<const ir::NodeId> tasks, ir::RunResult (*run)(dev
       Detour::Rows::Item* const item = rows == nullptr ? nullptr : rows->Find(node.position);
       if (item == nullptr) return false;
       if (is_first) {
-        item->run = run;
-        item->data = data;
+        item->type = &type;
+        item->payload = payload;
       } else {
         rows->items.erase(rows->items.begin() + (item - rows->items.data()));
       }
@@ -196,8 +223,7 @@ bool Plan::AddDetour(std::span<const ir::NodeId> tasks, ir::RunResult (*run)(dev
     if (found->kind == Step::kRun) {
       if (is_known || found->type != node.type) return false;
       if (is_first) {
-        step.run = run;
-        step.data = data;
+        SetTask(step, type, payload);
       } else {
         step.kind = Step::kSkip;
       }

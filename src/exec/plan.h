@@ -203,12 +203,10 @@ class Plan {
     std::vector<std::pair<uint32_t, Step>> steps;
     std::vector<std::shared_ptr<Rows>> rows;  // which steps run
   };
-  /// A call of run(context, data) shall take the place of these tasks, which follow one another in the only lane of the
-  /// graph; `data` begins with the bytes of the payload of the first, which are kept where it has a keeping. False when
-  /// the plan cannot do that: it has several lanes, or one function for a group of tasks of which some are none of
-  /// these.
-  bool AddDetour(std::span<const ir::NodeId> tasks, ir::RunResult (*run)(device::RunContext&, void* data), void* data,
-                 Detour& detour);
+  /// A task of that type and payload shall run in place of these, which follow one another in the only lane of the
+  /// graph; it never waits. False when the plan cannot do that: it has several lanes, or one function for a group of
+  /// tasks of which some are none of these.
+  bool AddDetour(std::span<const ir::NodeId> tasks, const ir::TaskType& type, void* payload, Detour& detour);
   void Swap(Detour& detour) noexcept {
     for (auto& [index, step] : detour.steps) std::swap(parts_.steps[index], step);
   }

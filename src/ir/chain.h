@@ -44,6 +44,7 @@ struct Chain {
     uint32_t first;  ///< of the tasks, the first one whose place the link takes
     uint32_t count;
     std::unique_ptr<Link> link;
+    uint32_t runs;  ///< tasks from `first` on that it computes, those of the parts behind it among them; for dumps
   };
   std::vector<Part> parts;  ///< in the order of tasks
 

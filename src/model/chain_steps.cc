@@ -3,25 +3,46 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "ir/dag.h"
+#include "ir/task_info.h"
 
 namespace reprise::model {
-/// Where a link stands. The step is redirected to it.
-struct ChainSteps::Place {
-  alignas(16) std::byte captured[kMostPayloadBytes];  ///< of the first task's payload, for all who look at it
-  ir::Link* link;
-  std::vector<ir::NodeId> tasks;
 
-  static ir::RunResult Run(device::RunContext& context, void* data) {
-    static_cast<Place*>(data)->link->Run(context);
+/// Where a link stands: the payload of the task that runs it.
+struct ChainSteps::Place {
+  ir::Link* link;
+  std::vector<ir::NodeId> tasks;  ///< whose place it takes
+  std::string name;               ///< of what it computes
+
+  static ir::RunResult Run(device::RunContext& context, void* payload) {
+    static_cast<Place*>(payload)->link->Run(context);
     return ir::RunResult::kDone;
+  }
+  static void Describe(const void* payload, ir::TaskInfo& info) {
+    info.name = static_cast<const Place*>(payload)->name;
   }
 };
 
 namespace {
+
+// Names of the tasks, those of one call that is several tasks once.
+std::string NameOf(std::span<const ir::ChainTask> tasks) {
+  std::string names, last;
+  for (const ir::ChainTask& task : tasks) {
+    ir::TaskInfo info;
+    info.names_only = true;
+    ir::Describe(*task.type, task.payload, info);
+    if (info.name.empty()) info.name = info.type_name;
+    if (info.name == last) continue;
+    names += names.empty() ? info.name : ", " + info.name;
+    last = std::move(info.name);
+  }
+  return names;
+}
 
 // Blocks of the graph, by the tasks that have these ids.
 std::vector<ir::ReusedBlock> ReusedAmong(const std::vector<ir::NodeId>& ids, const ir::Graph& graph) {
@@ -66,10 +87,8 @@ std::unique_ptr<ChainSteps> ChainSteps::Of(const ir::Graph& graph) {
   for (const ir::Chain::Part& part : steps->chain_.parts) {
     const auto first = ids.begin() + static_cast<ptrdiff_t>(part.first);
     auto place = std::make_unique<Place>();
-    const ir::ChainTask& task = tasks[part.first];
-    if (task.type->keeping == nullptr || task.type->keeping->payload_bytes > kMostPayloadBytes) return nullptr;
-    std::memcpy(place->captured, task.payload, task.type->keeping->payload_bytes);
     place->link = part.link.get();
+    place->name = NameOf(std::span(tasks).subspan(part.first, part.runs));
     place->tasks.assign(first, first + static_cast<ptrdiff_t>(part.count));
     steps->tasks_ += part.count;
     steps->places_.push_back(std::move(place));
@@ -78,11 +97,17 @@ std::unique_ptr<ChainSteps> ChainSteps::Of(const ir::Graph& graph) {
 }
 
 bool ChainSteps::Prepare(exec::Plan& plan) {
+  static const ir::TaskType kLinkTask{.kind = ir::TaskKind::kKernel,
+                                      .name = "KERNEL_AICORE",
+                                      .run = Place::Run,
+                                      .describe = Place::Describe,
+                                      .never_waits = true,
+                                      .operands = ir::OpaqueOperands};
   is_on_ = false;
   detour_.steps.clear();
   detour_.rows.clear();
   for (const auto& place : places_) {
-    if (!plan.AddDetour(place->tasks, Place::Run, place.get(), detour_)) return false;
+    if (!plan.AddDetour(place->tasks, kLinkTask, place.get(), detour_)) return false;
   }
   return true;
 }

@@ -13,8 +13,6 @@
 
 namespace reprise::model {
 
-using exec::kMostPayloadBytes;
-
 /// Threads: those of exec::Keeper.
 class ChainSteps {
  public:

@@ -27,6 +27,7 @@ namespace reprise::model {
 
 using device::WatchedRange;
 using device::WriteWatch;
+using exec::kMostPayloadBytes;
 using ir::KeptOperand;
 
 namespace {
@@ -466,12 +467,12 @@ bool KeptOperands::FindFormsOfChain() {
   return true;
 }
 
-// The links run where all of them can, and nobody wants to see the tasks.
+// The links run where all of them can, and nobody wants to see each task.
 void KeptOperands::TurnChain(exec::Plan& plan) noexcept {
   if (chain_ == nullptr) return;
   const bool is_ready = std::all_of(kept_.begin(), kept_.end(),
                                     [](const auto& kept) { return kept->links.empty() || kept->made != nullptr; });
-  chain_->Turn(plan, is_ready && !device::Timeline::observed());
+  chain_->Turn(plan, is_ready && !device::Timeline::wants_each_task());
   if (!chain_->is_on()) return;
   TheTotals().chained.fetch_add(1, std::memory_order_relaxed);
   TheTotals().links.fetch_add(chain_->links(), std::memory_order_relaxed);

@@ -697,8 +697,8 @@ class ChainMaker {
       if (plan.kind == LinkPlan::Kind::kConvolution) {
         chain.left_out += static_cast<uint32_t>(plan.count - plan.conv.launches);
       }
-      chain.parts.push_back(
-          {static_cast<uint32_t>(plan.first), static_cast<uint32_t>(plan.count), std::move(links[i])});
+      chain.parts.push_back({static_cast<uint32_t>(plan.first), static_cast<uint32_t>(plan.count), std::move(links[i]),
+                             static_cast<uint32_t>(std::max(plan.runs, plan.count))});
     }
   }
 
@@ -723,6 +723,7 @@ class ChainMaker {
       while (band.size() > 1 && !ConvolutionLink::MakeBand(band)) band.pop_back();
       if (band.size() > 1) {
         const size_t last = i + band.size() - 1;
+        plans_[i].runs = plans_[last].first + plans_[last].count - plans_[i].first;
         if (plans_[i].input != kNone) {
           mirrors_[plans_[i].input].last = std::max(mirrors_[plans_[i].input].last, last);
         }

@@ -48,6 +48,7 @@ struct LinkPlan {
   Kind kind = Kind::kConvolution;
   PlaneConvolution conv;                    // of kConvolution
   size_t first = 0, count = 0;              // tasks
+  size_t runs = 0;                          // tasks from the first on that it computes
   const Launch* begins = nullptr;           // the launches of the tasks
   size_t operand = 0;                       // of others than convolutions: the picture among its refs
   PicturePool pool;                         // of kPool

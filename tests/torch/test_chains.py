@@ -3,12 +3,16 @@
 
 A chain (docs/design/replay.md) keeps results to itself. Whether one was stored shows in memory that was filled before the
 replay: it still has that, or it has the result."""
+import collections
 import copy
+import json
 
 import pytest
 import torch
 import torch_npu
 from torch import nn
+
+from support import output_of
 
 weak = torch_npu._C._weak_ref_tensor
 ENOUGH = 6  # replays until chains run
@@ -291,3 +295,54 @@ class Halves(nn.Module):
 @pytest.mark.parametrize("batch", (1, 2))
 def test_halves_of_channels(npu, batch):
     check_changing(Halves(), (batch, 3, 48, 40))
+
+
+# Prints the names of what ran in the last replays, of convolution, norm and activation.
+TRACED = """
+    import json
+    import torch, torch_npu
+    from torch import nn
+    net = nn.Sequential(nn.Conv2d(16, 32, 3, bias=False), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 8, 1)).eval().npu()
+    x = torch.randn(1, 16, 20, 20).npu()
+    with torch.no_grad():
+        net(x)
+        graph = torch.npu.NPUGraph()
+        with torch.npu.graph(graph):
+            result = net(x)
+    for _ in range(6):
+        graph.replay()
+    torch.npu.synchronize()
+"""
+
+
+def names_in(trace):
+    """Of tasks of graphs, by how often they ran."""
+    events = json.loads(trace.read_text())["traceEvents"]
+    return collections.Counter(e["name"] for e in events if e.get("cat") == "task" and "graph" in e.get("args", {}))
+
+
+def test_the_profile_of_a_process_shows_what_runs_in_place_of_tasks(npu, tmp_path):
+    trace = tmp_path / "trace.json"
+    output_of(TRACED, REPRISE_PROFILE=trace)
+    names = names_in(trace)
+    together = "aten::convolution, aten::native_batch_norm, aten::relu"
+    linked = sum(count for name, count in names.items() if name.startswith(together))
+    if linked == 0:
+        pytest.skip("no chains here: the C++ tests know whether there should be some")
+    alone = sum(count for name, count in names.items() if name.startswith("aten::relu"))
+    assert alone > 0, "the first replays run each task"
+    assert linked + alone == 6
+
+
+def test_a_recording_shows_each_task(npu, tmp_path):
+    code = TRACED + f"""
+    with torch_npu.profiler.profile(on_trace_ready=torch_npu.profiler.tensorboard_trace_handler({str(tmp_path)!r})):
+        graph.replay()
+        torch.npu.synchronize()
+    """
+    output_of(code, REPRISE_PROFILE=None)
+    traces = list(tmp_path.rglob("trace_view.json"))
+    assert len(traces) == 1
+    text = traces[0].read_text()
+    assert '"aten::relu_"' in text or '"aten::relu"' in text
+    assert "aten::native_batch_norm, " not in text
