@@ -154,9 +154,7 @@ HWY_INLINE HWY_ATTR FloatVec Sigmoid(FloatVec x) {
   const FloatTag d;
   const FloatVec one = hn::Set(d, 1.0f);
   const FloatVec e = Exp(hn::Neg(hn::Abs(x)));
-  const FloatVec small = hn::Div(e, hn::Add(one, e));
-  const FloatVec large = hn::Div(one, hn::Add(one, e));
-  return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), small, large);
+  return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -2,8 +2,9 @@
 //
 // Functions of one float32 vector, for the sources of simd/ that Highway compiles once per instruction set.
 //
-// Error     within 2.2 ulp of the exact value over the whole range, subnormal arguments and results included; Tan, far
-//   out, and ErfInv within 3.5, Erfc within 5.5. math_test.cc measures it.
+// Error     within 2.2 ulp of the exact value over the whole range, subnormal arguments and results included; Sigmoid
+// and
+//   Silu within 2.5, Tan, far out, and ErfInv within 3.5, Erfc within 5.5. math_test.cc measures it.
 // NaN, Inf  as the C library; NaN stays NaN, odd functions keep the sign of zero.
 // Sameness  fixed sequences of IEEE operations: the same bits on every instruction set that has fused multiply-add. One
 //   without, SSE2 or SSE4, rounds twice where others round once. Arguments of Sin, Cos and Tan beyond 10000 go to the C
@@ -47,13 +48,15 @@ HWY_INLINE HWY_ATTR FloatVec PowerOfTwo(IntVec n) {
 struct Rounded {
   FloatVec value;
   IntVec integer;
+  IntVec exponent;  ///< the integer, where a float32 has its exponent
 };
 HWY_INLINE HWY_ATTR Rounded RoundSmall(FloatVec x) {
-  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits, with nothing else in the lowest 22.
   const FloatVec magic = Const(12582912.0f);
   const FloatVec biased = hn::Add(x, magic);
   const IntTag di;
-  return {hn::Sub(biased, magic), hn::Sub(hn::BitCast(di, biased), hn::BitCast(di, magic))};
+  const IntVec bits = hn::BitCast(di, biased);
+  return {hn::Sub(biased, magic), hn::Sub(bits, hn::BitCast(di, magic)), hn::ShiftLeft<23>(bits)};
 }
 
 /// `x` but at least `low` and at most `high`; NaN becomes `low`.
@@ -79,20 +82,28 @@ HWY_INLINE HWY_ATTR FloatVec RoundToZero(FloatVec x) { return hn::CopySign(hn::T
 // ---- Exponentials ----
 
 // e^r - 1 for |r| <= ln 2 / 2: r + r^2 q(r).
-HWY_INLINE HWY_ATTR FloatVec ExpReduced(FloatVec r) {
+HWY_INLINE HWY_ATTR FloatVec Expm1Reduced(FloatVec r) {
   constexpr float kQ[] = {0.5f, 0x1.555556p-3f, 0x1.5554e8p-5f, 0x1.1110e0p-7f, 0x1.6d4362p-10f, 0x1.a12528p-13f};
   return hn::MulAdd(hn::Mul(Polynomial(r, kQ), r), r, r);
+}
+// e^r there: 1 + r p(r), within 0.9 ulp.
+HWY_INLINE HWY_ATTR FloatVec ExpReduced(FloatVec r) {
+  constexpr float kP[] = {1.0f, 0x1.fffffcp-2f, 0x1.555492p-3f, 0x1.5558b0p-5f, 0x1.12398ep-7f, 0x1.6a4d5ap-10f};
+  return hn::MulAdd(Polynomial(r, kP), r, Const(1.0f));
 }
 
 struct ExpParts {
   FloatVec r;  ///< x = n ln 2 + r
-  IntVec n;
+  Rounded n;
 };
-HWY_INLINE HWY_ATTR ExpParts ReduceExp(FloatVec c) {
-  const Rounded n = RoundSmall(hn::Mul(c, Const(0x1.715476p+0f)));
+/// Of x, or of -x.
+template <bool kNegated = false>
+HWY_INLINE HWY_ATTR ExpParts ReduceExp(FloatVec x) {
+  const Rounded n = RoundSmall(hn::Mul(x, Const(kNegated ? -0x1.715476p+0f : 0x1.715476p+0f)));
   // ln 2 in two parts; the first has 9 mantissa bits, so n times it is exact.
-  const FloatVec r = hn::NegMulAdd(n.value, Const(0.693359375f), c);
-  return {hn::NegMulAdd(n.value, Const(-0x1.bd0106p-13f), r), n.integer};
+  const FloatVec high = Const(0.693359375f);
+  const FloatVec r = kNegated ? hn::NegMulSub(n.value, high, x) : hn::NegMulAdd(n.value, high, x);
+  return {hn::NegMulAdd(n.value, Const(-0x1.bd0106p-13f), r), n};
 }
 
 /// 2^n e in two exact-power steps: only the last one can round (to a subnormal) or overflow.
@@ -101,26 +112,31 @@ HWY_INLINE HWY_ATTR FloatVec Scale(FloatVec e, IntVec n) {
   return hn::Mul(hn::Mul(e, PowerOfTwo(half)), PowerOfTwo(hn::Sub(n, half)));
 }
 
+/// Whether |x| <= 86 in all lanes: e^x and e^-x are normal numbers, whose exponent can be added to.
+HWY_INLINE HWY_ATTR bool HaveNormalExp(FloatVec x) {
+  return HWY_LIKELY(hn::AllTrue(FloatTag(), hn::Le(hn::Abs(x), Const(86.0f))));
+}
+HWY_INLINE HWY_ATTR FloatVec NormalExp(const ExpParts& parts) {
+  const IntTag di;
+  return hn::BitCast(FloatTag(), hn::Add(hn::BitCast(di, ExpReduced(parts.r)), parts.n.exponent));
+}
+
 // ScaledExp of any x.
 template <int kScale>
 HWY_NOINLINE HWY_ATTR FloatVec ScaledExpOfAny(FloatVec x) {
   // Outside these bounds the result is 0 or infinity; NaN takes the lower one and is put back at the end.
   const ExpParts parts = ReduceExp(ClampNumber(x, -130.0f, 100.0f));
-  const FloatVec e = hn::Add(ExpReduced(parts.r), Const(1.0f));
-  return KeepNaN(x, Scale(e, hn::Add(parts.n, hn::Set(IntTag(), kScale))));
+  return KeepNaN(x, Scale(ExpReduced(parts.r), hn::Add(parts.n.integer, hn::Set(IntTag(), kScale))));
 }
 
 /// 2^kScale e^x. \pre kScale <= 0, or x <= 0 and kScale < 126.
 template <int kScale>
 HWY_INLINE HWY_ATTR FloatVec ScaledExp(FloatVec x) {
-  const FloatTag d;
+  if (!HaveNormalExp(x)) return ScaledExpOfAny<kScale>(x);
+  const FloatVec e = NormalExp(ReduceExp(x));
+  if constexpr (kScale == 0) return e;
   const IntTag di;
-  if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Le(hn::Abs(x), Const(86.0f))))) return ScaledExpOfAny<kScale>(x);
-  // No bounds to keep, and a normal number comes out: its exponent is added.
-  const ExpParts parts = ReduceExp(x);
-  const FloatVec e = hn::Add(ExpReduced(parts.r), Const(1.0f));
-  const IntVec n = kScale == 0 ? parts.n : hn::Add(parts.n, hn::Set(di, kScale));
-  return hn::BitCast(d, hn::Add(hn::BitCast(di, e), hn::ShiftLeft<23>(n)));
+  return hn::BitCast(FloatTag(), hn::Add(hn::BitCast(di, e), hn::Set(di, kScale * (1 << 23))));
 }
 
 HWY_INLINE HWY_ATTR FloatVec Exp(FloatVec x) { return ScaledExp<0>(x); }
@@ -143,7 +159,7 @@ HWY_INLINE HWY_ATTR FloatVec Exp2OfNormal(FloatVec x) {
                           0x1.3b29acp-7f, 0x1.5f47dap-10f, 0x1.448ec6p-13f};
   const FloatVec r = hn::Sub(x, n.value);
   const FloatVec power = hn::MulAdd(Polynomial(r, kQ), r, Const(1.0f));
-  return hn::BitCast(FloatTag(), hn::Add(hn::BitCast(IntTag(), power), hn::ShiftLeft<23>(n.integer)));
+  return hn::BitCast(FloatTag(), hn::Add(hn::BitCast(IntTag(), power), n.exponent));
 }
 
 HWY_NOINLINE HWY_ATTR inline FloatVec Exp2OfAny(FloatVec x) {
@@ -157,26 +173,48 @@ HWY_INLINE HWY_ATTR FloatVec Exp2(FloatVec x) {
   if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Le(hn::Abs(x), Const(124.0f))))) return Exp2OfAny(x);
   const Rounded n = RoundSmall(x);
   const FloatVec e = Exp2Reduced(hn::Sub(x, n.value));
-  return hn::BitCast(d, hn::Add(hn::BitCast(di, e), hn::ShiftLeft<23>(n.integer)));
+  return hn::BitCast(d, hn::Add(hn::BitCast(di, e), n.exponent));
 }
 
 HWY_INLINE HWY_ATTR FloatVec Expm1(FloatVec x) {
   const ExpParts parts = ReduceExp(ClampNumber(x, -20.0f, 100.0f));
-  const FloatVec p = ExpReduced(parts.r);
+  const FloatVec p = Expm1Reduced(parts.r);
   // 2^n (1 + p) - 1 = ((p 2^a) + (2^a - 2^-b)) 2^b with n = a + b
-  const IntVec a = hn::ShiftRight<1>(parts.n);
-  const IntVec b = hn::Sub(parts.n, a);
+  const IntVec a = hn::ShiftRight<1>(parts.n.integer);
+  const IntVec b = hn::Sub(parts.n.integer, a);
   const FloatVec power = PowerOfTwo(a);
   const FloatVec result = hn::Mul(hn::Add(hn::Mul(p, power), hn::Sub(power, PowerOfTwo(hn::Neg(b)))), PowerOfTwo(b));
   return KeepNaN(x, hn::IfThenElse(hn::Eq(x, hn::Zero(FloatTag())), x, result));
 }
 
-/// 1 / (1 + e^-x).
-HWY_INLINE HWY_ATTR FloatVec Sigmoid(FloatVec x) {
-  const FloatVec e = Exp(hn::Neg(hn::Abs(x)));
+/// 1 + e^-x where that is no more than a number: one half of Sigmoid and Silu. \pre |x| <= 86
+HWY_INLINE HWY_ATTR FloatVec OnePlusExpOfNegative(FloatVec x) {
+  return hn::Add(Const(1.0f), NormalExp(ReduceExp<true>(x)));
+}
+
+// Sigmoid, or Silu, of any x. Lanes that have a normal exponential get what they get where all do.
+template <bool kIsSilu>
+HWY_NOINLINE HWY_ATTR FloatVec SigmoidOfAny(FloatVec x) {
+  const FloatTag d;
   const FloatVec one = Const(1.0f);
-  // e^-|x| does not overflow and keeps results close to 0 exact.
-  return hn::Div(hn::IfThenElse(hn::Ge(x, hn::Zero(FloatTag())), one, e), hn::Add(one, e));
+  const FloatVec near = hn::Div(kIsSilu ? x : one, OnePlusExpOfNegative(ClampNumber(x, -86.0f, 86.0f)));
+  // Far out 1 + e^-|x| is 1, and e^x may be subnormal: Silu multiplies it before it is.
+  const FloatVec power = ScaledExp < kIsSilu ? 24 : 0 > (hn::Neg(hn::Abs(x)));
+  const FloatVec below = kIsSilu ? hn::Mul(hn::Mul(x, power), Const(0x1p-24f)) : power;
+  const FloatVec far = hn::IfThenElse(hn::Ge(x, hn::Zero(d)), kIsSilu ? x : one, below);
+  return hn::IfThenElse(hn::Le(hn::Abs(x), Const(86.0f)), near, far);
+}
+
+/// 1 / (1 + e^-x), within 2.5 ulp.
+HWY_INLINE HWY_ATTR FloatVec Sigmoid(FloatVec x) {
+  if (!HaveNormalExp(x)) return SigmoidOfAny<false>(x);
+  return hn::Div(Const(1.0f), OnePlusExpOfNegative(x));
+}
+
+/// x / (1 + e^-x), within 2.5 ulp.
+HWY_INLINE HWY_ATTR FloatVec Silu(FloatVec x) {
+  if (!HaveNormalExp(x)) return SigmoidOfAny<true>(x);
+  return hn::Div(x, OnePlusExpOfNegative(x));
 }
 
 // ---- Logarithms ----
