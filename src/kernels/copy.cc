@@ -48,22 +48,6 @@ Turn At(const Turn& turn, int64_t r, int64_t i) {
           turn.dst_stride};
 }
 
-// What does not fill a tile. Sixteen columns at a time stay in the first-level cache.
-template <class Word>
-void TurnAnything(const Turn& turn, int64_t rows, int64_t n) {
-  constexpr int64_t kTile = 16;
-  for (int64_t i0 = 0; i0 < n; i0 += kTile) {
-    const int64_t i1 = std::min(n, i0 + kTile);
-    for (int64_t r = 0; r < rows; ++r) {
-      char* dst_row = turn.dst + r * turn.dst_stride;
-      const char* src_row = turn.src + r * static_cast<int64_t>(sizeof(Word));
-      for (int64_t i = i0; i < i1; ++i) {
-        std::memcpy(dst_row + i * static_cast<int64_t>(sizeof(Word)), src_row + i * turn.src_stride, sizeof(Word));
-      }
-    }
-  }
-}
-
 template <class Word>
 struct VectorOf {
   using Type __attribute__((vector_size(16))) = Word;
@@ -78,6 +62,12 @@ template <bool kUpper, class Vector, size_t... kIndex>
 Vector Zip(Vector a, Vector b, std::index_sequence<kIndex...>) {
   constexpr size_t kCount = sizeof...(kIndex), kFirst = kUpper ? kCount / 2 : 0;
   return __builtin_shufflevector(a, b, static_cast<int>(kFirst + kIndex / 2 + kIndex % 2 * kCount)...);
+}
+
+// The elements of a and then b with even (odd) places.
+template <size_t kOdd, class Vector, size_t... kIndex>
+Vector Unzip(Vector a, Vector b, std::index_sequence<kIndex...>) {
+  return __builtin_shufflevector(a, b, static_cast<int>(2 * kIndex + kOdd)...);
 }
 
 // As many vectors as one has elements, turned in registers: each round doubles the length of the pieces that are right.
@@ -97,6 +87,93 @@ template <class Word>
       }
 #pragma GCC unroll 16
       for (int k = 0; k < kCount; ++k) v[k] = next[k];
+    }
+  }
+}
+
+// kColumns columns (kRows rows) of which one element each is next to another in the destination (source): the reads
+// (writes) are as many streams.
+template <class Word, int kColumns>
+void TurnColumns(const Turn& turn, int64_t rows) {
+  constexpr int64_t kItem = sizeof(Word);
+  const char* from = turn.src;
+  char* to = turn.dst;
+  if constexpr (kColumns == 2 && kItem < 16) {
+    if (turn.dst_stride == 2 * kItem) {
+      constexpr auto kElements = std::make_index_sequence<16 / kItem>();
+      for (; rows >= 16 / kItem; rows -= 16 / kItem, from += 16, to += 32) {
+        typename VectorOf<Word>::Type v[2];
+        std::memcpy(&v[0], from, 16);
+        std::memcpy(&v[1], from + turn.src_stride, 16);
+        const typename VectorOf<Word>::Type pairs[] = {Zip<false>(v[0], v[1], kElements),
+                                                       Zip<true>(v[0], v[1], kElements)};
+        std::memcpy(to, pairs, 32);
+      }
+    }
+  }
+  for (int64_t r = 0; r < rows; ++r, from += kItem, to += turn.dst_stride) {
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kColumns; ++i) std::memcpy(to + i * kItem, from + i * turn.src_stride, sizeof(Word));
+  }
+}
+template <class Word, int kRows>
+void TurnRows(const Turn& turn, int64_t n) {
+  constexpr int64_t kItem = sizeof(Word);
+  const char* from = turn.src;
+  char* to = turn.dst;
+  if constexpr (kRows == 2 && kItem < 16) {
+    if (turn.src_stride == 2 * kItem) {
+      constexpr auto kElements = std::make_index_sequence<16 / kItem>();
+      for (; n >= 16 / kItem; n -= 16 / kItem, from += 32, to += 16) {
+        typename VectorOf<Word>::Type v[2];
+        std::memcpy(v, from, 32);
+        const auto even = Unzip<0>(v[0], v[1], kElements), odd = Unzip<1>(v[0], v[1], kElements);
+        std::memcpy(to, &even, 16);
+        std::memcpy(to + turn.dst_stride, &odd, 16);
+      }
+    }
+  }
+  for (int64_t i = 0; i < n; ++i, from += turn.src_stride, to += kItem) {
+#pragma GCC unroll 4
+    for (int64_t r = 0; r < kRows; ++r) std::memcpy(to + r * turn.dst_stride, from + r * kItem, sizeof(Word));
+  }
+}
+
+// What does not fill a tile.
+template <class Word>
+void TurnAnything(const Turn& turn, int64_t rows, int64_t n) {
+  using Vector = typename VectorOf<Word>::Type;
+  constexpr int64_t kVector = 16, kCount = kVector / sizeof(Word);
+  const int64_t full_rows = rows / kCount * kCount, full_n = n / kCount * kCount;
+  for (int64_t i = 0; i < full_n; i += kCount) {
+    for (int64_t r = 0; r < full_rows; r += kCount) {
+      const Turn block = At<Word>(turn, r, i);
+      Vector v[kCount];
+#pragma GCC unroll 16
+      for (int64_t k = 0; k < kCount; ++k) std::memcpy(&v[k], block.src + k * block.src_stride, kVector);
+      TurnVectors<Word>(v);
+#pragma GCC unroll 16
+      for (int64_t k = 0; k < kCount; ++k) std::memcpy(block.dst + k * block.dst_stride, &v[k], kVector);
+    }
+  }
+  for (int64_t i = full_n, done = 0; i < n; i += done) {
+    const Turn rest = At<Word>(turn, 0, i);
+    done = std::min<int64_t>(4, n - i);
+    switch (done) {
+      case 1: TurnColumns<Word, 1>(rest, rows); break;
+      case 2: TurnColumns<Word, 2>(rest, rows); break;
+      case 3: TurnColumns<Word, 3>(rest, rows); break;
+      default: TurnColumns<Word, 4>(rest, rows); break;
+    }
+  }
+  for (int64_t r = full_rows, done = 0; r < rows; r += done) {
+    const Turn rest = At<Word>(turn, r, 0);
+    done = std::min<int64_t>(4, rows - r);
+    switch (done) {
+      case 1: TurnRows<Word, 1>(rest, full_n); break;
+      case 2: TurnRows<Word, 2>(rest, full_n); break;
+      case 3: TurnRows<Word, 3>(rest, full_n); break;
+      default: TurnRows<Word, 4>(rest, full_n); break;
     }
   }
 }
@@ -157,6 +234,22 @@ void TurnPart(const Turn& turn, int64_t n, Range range) {
   if (const int64_t tail = range.end - last * n; tail != 0) TurnAnything<Word>(At<Word>(turn, last, 0), 1, tail);
 }
 
+// Whole planes of the two inner dims, of which each is one block at most, along one more dim. \return how many items
+template <class Word>
+int64_t TurnSmallPlanes(const Loop& loop, Range range) {
+  const int64_t n = loop.sizes[0], rows = loop.sizes[1], plane = n * rows;
+  if (loop.rank != 3 || range.begin % plane != 0 || rows > kBlockRows<Word> || n > kBlockColumns<Word>) return 0;
+  const int64_t first = range.begin / plane, last = range.end / plane;
+  Turn turn{loop.base[kSrc] + first * loop.strides[2][kSrc], loop.strides[0][kSrc],
+            loop.base[kDst] + first * loop.strides[2][kDst], loop.strides[1][kDst]};
+  for (int64_t p = first; p < last; ++p) {
+    TurnBlock<Word>(turn, rows, n);
+    turn.src += loop.strides[2][kSrc];
+    turn.dst += loop.strides[2][kDst];
+  }
+  return (last - first) * plane;
+}
+
 // The items of the two inner dims are counted block by block: in bands of rows, in each band by columns, in each block
 // by rows. So a range is few blocks, however long the rows are.
 template <class Word>
@@ -164,6 +257,10 @@ void CopyTransposed(const Loop& loop, Range range) {
   const int64_t n = loop.sizes[0], rows = loop.sizes[1], plane = n * rows;
   constexpr int64_t kRows = kBlockRows<Word>, kColumns = kBlockColumns<Word>;
   for (int64_t done = range.begin; done != range.end;) {
+    if (const int64_t turned = TurnSmallPlanes<Word>(loop, {done, range.end}); turned != 0) {
+      done += turned;
+      continue;
+    }
     Turn turn{loop.base[kSrc], loop.strides[0][kSrc], loop.base[kDst], loop.strides[1][kDst]};
     int64_t rest = done / plane;
     for (int d = 2; d < loop.rank; ++d) {

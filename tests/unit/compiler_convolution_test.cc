@@ -82,6 +82,61 @@ TEST(CompilerConvolution, ChainsGetChannelsBehind) {
             "return t_nchw, q_nchw\n"));
 }
 
+// What moves channels only moves them at their new place.
+TEST(CompilerConvolution, PartsOfChannelsStayInChains) {
+  const std::string last = "data_format = \"NHWC\", pads = [1, 1, 1, 1], strides = [1, 1, 1, 1]}\n";
+  const std::string one = "one = Const() : int64 [1] = 1\n";
+  ExpectPass(
+      "ConvLayoutPass",
+      Whole(kImage + kFilter + one + "n = Const() : int64 [2] = 6, 10\np = Conv2D(x = x, filter = f) {" + kPlain +
+            "q = SplitV(x = p, size_splits = n, split_dim = one) {num_split = 2}\n"
+            "r = ConcatV2(x0 = q:1, x1 = q:0, concat_dim = one) {N = 2}\ns = Conv2D(x = r, filter = f) {" +
+            kPlain + "return s\n"),
+      Whole(kImage + kFilter + "f_nhwc = Const() : float32 [16, 3, 3, 16] = 0.5, -0.25, 1, 0.125 ...\n" + one +
+            "one_nhwc = Const() : int64 [1] = 3\none_nhwc_1 = Const() : int64 [1] = 3\nn = Const() : int64 [2] = 6, "
+            "10\n" +
+            "x_nhwc = TransposeD(x = x) {perm = [0, 2, 3, 1]}\np = Conv2D(x = x_nhwc, filter = f_nhwc) {" + last +
+            "q = SplitV(x = p, size_splits = n, split_dim = one_nhwc) {num_split = 2}\n"
+            "r = ConcatV2(x0 = q:1, x1 = q:0, concat_dim = one_nhwc_1) {N = 2}\ns = Conv2D(x = r, filter = f_nhwc) {" +
+            last + "s_nchw = TransposeD(x = s) {perm = [0, 3, 1, 2]}\nreturn s_nchw\n"));
+}
+
+TEST(CompilerConvolution, ShufflesAndNormsStayInChains) {
+  const std::string last = "data_format = \"NHWC\", pads = [1, 1, 1, 1], strides = [1, 1, 1, 1]}\n";
+  const std::string filter = "f_nhwc = Const() : float32 [16, 3, 3, 16] = 0.5, -0.25, 1, 0.125 ...\n";
+  ExpectPass("ConvLayoutPass",
+             Whole(kImage + kFilter + "p = Conv2D(x = x, filter = f) {" + kPlain +
+                   "a = Const() : int64 [4] = 2, 8, 6, 5\nb = Const() : int64 [4] = 1, 16, 6, 5\n"
+                   "q = Reshape(x = p, shape = a)\nr = TransposeD(x = q) {perm = [1, 0, 2, 3]}\n"
+                   "s = Reshape(x = r, shape = b)\nt = Conv2D(x = s, filter = f) {" +
+                   kPlain + "return t\n"),
+             Whole(kImage + kFilter + filter +
+                   "a = Const() : int64 [4] = 2, 8, 6, 5\nb = Const() : int64 [4] = 1, 16, 6, 5\n"
+                   "s_groups = Const() : int64 [5] = 1, 6, 5, 2, 8\nb_nhwc = Const() : int64 [4] = 1, 6, 5, 16\n"
+                   "x_nhwc = TransposeD(x = x) {perm = [0, 2, 3, 1]}\np = Conv2D(x = x_nhwc, filter = f_nhwc) {" +
+                   last + "s_cut = Reshape(x = p, shape = s_groups)\n" +
+                   "s_swap = TransposeD(x = s_cut) {perm = [0, 1, 2, 4, 3]}\ns = Reshape(x = s_swap, shape = b_nhwc)\n"
+                   "t = Conv2D(x = s, filter = f_nhwc) {" +
+                   last + "t_nchw = TransposeD(x = t) {perm = [0, 3, 1, 2]}\nreturn t_nchw\n"));
+  const std::string numbers =
+      "m = Const() : float32 [16] = 1, -1, 0.5, 2 ...\nv = Const() : float32 [16] = 4, 1, 4, 1 ...\n";
+  const std::string norm = "r = BNInfer(x = q, scale = m, offset = v, mean = m, variance = v) {epsilon = 0}\n";
+  ExpectPass("ConvLayoutPass",
+             Whole(kImage + kFilter + numbers + "p = Conv2D(x = x, filter = f) {" + kPlain + "q = Relu(p)\n" + norm +
+                   "return r\n"),
+             Whole(kImage + kFilter + filter + numbers +
+                   "x_nhwc = TransposeD(x = x) {perm = [0, 2, 3, 1]}\n"
+                   "p = Conv2D(x = x_nhwc, filter = f_nhwc) {" +
+                   last +
+                   "q = Relu(p)\n"
+                   "r_scale = Const() : float32 [1, 16, 1, 1] = 0.5, -1, 0.25, 2 ...\n"
+                   "r_offset = Const() : float32 [1, 16, 1, 1] = 3.5, 0, 3.875, -3 ...\n"
+                   "r_scale_nhwc = Const() : float32 [1, 1, 1, 16] = 0.5, -1, 0.25, 2 ...\n"
+                   "r_offset_nhwc = Const() : float32 [1, 1, 1, 16] = 3.5, 0, 3.875, -3 ...\n"
+                   "r_1 = Mul(x1 = q, x2 = r_scale_nhwc)\nr_2 = Add(x1 = r_1, x2 = r_offset_nhwc)\n"
+                   "r_2_nchw = TransposeD(x = r_2) {perm = [0, 3, 1, 2]}\nreturn r_2_nchw\n"));
+}
+
 // Values of the whole list of passes, against none: chains with all that may stand in them.
 TEST(CompilerConvolution, ChainsComputeTheSame) {
   const std::string conv = "Conv2D(x = x, filter = f) {" + kPlain;
@@ -89,26 +144,43 @@ TEST(CompilerConvolution, ChainsComputeTheSame) {
   const std::string strided =
       "g = Const() : float32 [8, 16, 1, 1] = 1, -0.5, 0.25 ...\nh = Const() : float32 [8] = 1, -1 ...\n";
   const std::string windows = "ksize = [1, 1, 3, 3], pads = [1, 1, 1, 1], strides = [1, 1, 2, 2]}\n";
-  for (const std::string& body : {
-           "p = " + conv +
-               "q = Relu(p)\ns = Conv2D(x = q, filter = g, bias = h) {data_format = \"NCHW\", pads = [0, 0, 0, 0], "
-               "strides = [1, 1, 2, 1]}\nreturn s\n",
-           "p = " + conv +
-               "q = MaxPoolWithArgmaxV3(x = p) {ksize = [3, 3], pads = [1, 1], strides = [2, 2]}\nreturn q\n",
-           "p = " + conv +
-               "q = MaxPoolWithArgmaxV1(x = p) {ksize = [1, 3, 3, 1], pads = [1, 1, 1, 1], strides = [1, 2, 2, 1]}\n"
-               "return q\n",
-           "p = " + conv + "q = AvgPoolV2(x = p) {" + windows + "return q\n",
-           "p = " + conv + "q = Swish(p)\nr = AvgPoolV2(x = q) {" + windows + "s = HardSwish(r)\nreturn s\n",
-           "p = " + conv + "q = ReduceMeanD(x = p) {axes = [2, 3], keep_dims = false}\nreturn q\n",
-           "p = " + conv +
-               "a = Const() : int64 [2] = -1, -2\nq = ReduceMean(x = p, axes = a) {keep_dims = true}\n"
-               "s = Mul(p, q)\nreturn s\n",
-           "p = " + conv +
-               "c = Const() : float32 [1, 16, 1, 1] = 2, -3 ...\nq = Mul(p, c)\nn = Const() : float32 [] = 3\n"
-               "s = Add(q, n)\nreturn s\n",
-           "p = " + conv + "q = ConcatD(p, x) {N = 2, concat_dim = 1}\nreturn q\n",
-       }) {
+  for (
+      const std::string& body : {
+          "p = " + conv +
+              "q = Relu(p)\ns = Conv2D(x = q, filter = g, bias = h) {data_format = \"NCHW\", pads = [0, 0, 0, 0], "
+              "strides = [1, 1, 2, 1]}\nreturn s\n",
+          "p = " + conv +
+              "q = MaxPoolWithArgmaxV3(x = p) {ksize = [3, 3], pads = [1, 1], strides = [2, 2]}\nreturn q\n",
+          "p = " + conv +
+              "q = MaxPoolWithArgmaxV1(x = p) {ksize = [1, 3, 3, 1], pads = [1, 1, 1, 1], strides = [1, 2, 2, 1]}\n"
+              "return q\n",
+          "p = " + conv + "q = AvgPoolV2(x = p) {" + windows + "return q\n",
+          "p = " + conv + "q = Swish(p)\nr = AvgPoolV2(x = q) {" + windows + "s = HardSwish(r)\nreturn s\n",
+          "p = " + conv + "q = ReduceMeanD(x = p) {axes = [2, 3], keep_dims = false}\nreturn q\n",
+          "p = " + conv +
+              "a = Const() : int64 [2] = -1, -2\nq = ReduceMean(x = p, axes = a) {keep_dims = true}\n"
+              "s = Mul(p, q)\nreturn s\n",
+          "p = " + conv +
+              "c = Const() : float32 [1, 16, 1, 1] = 2, -3 ...\nq = Mul(p, c)\nn = Const() : float32 [] = 3\n"
+              "s = Add(q, n)\nreturn s\n",
+          "p = " + conv + "q = ConcatD(p, x) {N = 2, concat_dim = 1}\nreturn q\n",
+          "p = " + conv +
+              "d = Const() : int64 [1] = -3\nq = ConcatV2(x0 = p, x1 = x, concat_dim = d) {N = 2}\nr = Relu(q)\n"
+              "return r\n",
+          "p = " + conv +
+              "n = Const() : int64 [3] = 3, 5, 8\nd = Const() : int64 [] = 1\n"
+              "q = SplitV(x = p, size_splits = n, split_dim = d) {num_split = 3}\nr = Relu(q:1)\n"
+              "s = ConcatD(r, q:0) {N = 2, concat_dim = 1}\nreturn s, q:2\n",
+          "p = " + conv + "q = SplitD(x = p) {num_split = 2, split_dim = 1}\nr = Mul(q:0, q:1)\nreturn r\n",
+          "p = " + conv +
+              "a = Const() : int64 [3] = 1, 0, -1\nb = Const() : int64 [3] = 2, 0, 1\ne = Const() : int64 [3] = 11, 1, "
+              "5\nw = Const() : int64 [3] = 3, 1, 2\nq = StridedSliceV2(x = p, begin = b, end = e, axes = a, strides = "
+              "w)\nr = Relu(q)\nreturn r\n",
+          "p = " + conv +
+              "s = Relu(p)\nm = Const() : float32 [16] = 1, -1, 0.5 ...\nv = Const() : float32 [16] = 1, 2, 3 ...\n"
+              "q = BNInfer(x = s, scale = m, offset = v, mean = m, variance = v) {epsilon = 0.001}\nr = Relu(q)\n"
+              "return r\n",
+      }) {
     const std::unique_ptr<Graph> before = Read(Whole(begin + strided + body));
     const std::unique_ptr<Graph> after = Read(Whole(begin + strided + body));
     ASSERT_TRUE(before != nullptr && after != nullptr) << body;
