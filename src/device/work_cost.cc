@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/work_cost.h"
 
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <system_error>
@@ -15,14 +16,16 @@ namespace {
 
 constexpr auto kMostMeasuring = std::chrono::milliseconds(2);
 constexpr int kRounds = 64;
+constexpr size_t kLeastRounds = 32;
 constexpr int kMostDoublings = 5;
 
-// The least time that a word of memory takes to another core and back, halved; 0 where no other core answers in time.
+// Sends a word of memory to another core and back, as often as it comes in time.
 int64_t MeasureHandoff() noexcept {
   if (UsableCores() < 2) return 0;
   std::atomic<int> word{0};  // odd: the other thread's turn; negative: the end
   const auto end = Clock::now() + kMostMeasuring;
-  auto least = Clock::duration::max();
+  std::array<int64_t, kRounds> rounds;
+  size_t done = 0;
   try {
     std::thread other([&word] {
       for (int turn = 1;; turn += 2) {
@@ -42,14 +45,14 @@ int64_t MeasureHandoff() noexcept {
         CpuRelax();
         if (looks % 64 == 0) is_late = Clock::now() >= end;
       }
-      if (!is_late) least = std::min(least, Clock::now() - before);
+      if (!is_late) rounds[done++] = std::chrono::nanoseconds(Clock::now() - before).count();
     }
     word.store(-1, std::memory_order_release);
     other.join();
   } catch (const std::system_error&) {
     return 0;  // no thread to be had
   }
-  return least == Clock::duration::max() ? 0 : std::chrono::nanoseconds(least).count() / 2;
+  return HandoffOf({rounds.data(), done});
 }
 
 Costs FindCosts() noexcept {
@@ -99,6 +102,11 @@ bool ParseCosts(std::string_view text, Costs& costs) noexcept {
   }
   costs = read;
   return true;
+}
+
+// A thread that has just begun, or shares its core with others, takes a thousand times as long as one that is there.
+int64_t HandoffOf(std::span<const int64_t> rounds_ns) noexcept {
+  return rounds_ns.size() < kLeastRounds ? 0 : *std::min_element(rounds_ns.begin(), rounds_ns.end()) / 2;
 }
 
 Costs WithHandoff(Costs costs, int64_t measured_ns) noexcept {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace reprise::device {
@@ -36,6 +37,10 @@ const Costs& TheCosts() noexcept;
 /// From "default" or a list such as "handoff=300,byte=8" of the names above without their units; what is not named is
 /// as above, a thread in proportion to a hand-off. False for anything else, and for numbers below 1.
 bool ParseCosts(std::string_view text, Costs& costs) noexcept;
+
+/// How long a hand-off takes, by times there and back: half of the least; 0, not known, where they are too few for one
+/// of them to have been undisturbed.
+int64_t HandoffOf(std::span<const int64_t> rounds_ns) noexcept;
 
 /// With a hand-off that took so long. In powers of two, and never less than above: noise changes nothing.
 Costs WithHandoff(Costs costs, int64_t measured_ns) noexcept;

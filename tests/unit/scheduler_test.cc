@@ -643,6 +643,15 @@ TEST(WorkCost, IsReadFromAList) {
   }
 }
 
+// In a process that begins beside others its threads may meet a few times only, late.
+TEST(WorkCost, AHandoffOfFewRoundsIsNotKnown) {
+  EXPECT_EQ(HandoffOf({}), 0);
+  EXPECT_EQ(HandoffOf(std::vector<int64_t>{90'000, 45'000}), 0);
+  std::vector<int64_t> rounds(32, 700);
+  rounds[7] = 400;
+  EXPECT_EQ(HandoffOf(rounds), 200);
+}
+
 TEST(WorkCost, FollowsSlowHandoffsInPowersOfTwo) {
   const auto found = [](int64_t measured) { return WithHandoff(Costs(), measured); };
   EXPECT_EQ(found(0), Costs()) << "nothing was measured";
