@@ -101,6 +101,36 @@ TEST(CompilerConvolution, PartsOfChannelsStayInChains) {
             last + "s_nchw = TransposeD(x = s) {perm = [0, 3, 1, 2]}\nreturn s_nchw\n"));
 }
 
+// Convolutions over one dim, which are such over two with one row.
+TEST(CompilerConvolution, RowsOfPixelsStayInChains) {
+  const std::string image =
+      "x = Data() : float32 [1, 16, 1, 9]\nf = Const() : float32 [16, 16, 1, 3] = 0.5, -0.25 ...\n";
+  const std::string list = "pads = [0, 0, 0, 0], strides = [1, 1, 1, 1]}\n";
+  const std::string first = "data_format = \"NCHW\", " + list, last = "data_format = \"NHWC\", " + list;
+  ExpectPass("ConvLayoutPass",
+             Whole(image +
+                   "a = Const() : int64 [3] = 1, 16, 7\nb = Const() : int64 [4] = 1, 16, 1, 9\n"
+                   "e = Const() : int64 [6] = 0, 0, 0, 0, 2, 0\nv = Const() : float32 [] = 0\n"
+                   "p = Conv2D(x = x, filter = f) {" +
+                   first +
+                   "q = Reshape(x = p, shape = a)\nr = PadV3(x = q, paddings = e, constant_values = v)\n"
+                   "s = Reshape(x = r, shape = b)\nt = Conv2D(x = s, filter = f) {" +
+                   first + "return t, q\n"),
+             Whole(image +
+                   "f_nhwc = Const() : float32 [16, 1, 3, 16] = 0.5, -0.25 ...\n"
+                   "a = Const() : int64 [3] = 1, 16, 7\nb = Const() : int64 [4] = 1, 16, 1, 9\n"
+                   "e = Const() : int64 [6] = 0, 0, 0, 0, 2, 0\nv = Const() : float32 [] = 0\n"
+                   "a_nwc = Const() : int64 [3] = 1, 7, 16\nb_nhwc = Const() : int64 [4] = 1, 1, 9, 16\n"
+                   "e_nwc = Const() : int64 [6] = 0, 0, 2, 0, 0, 0\n"
+                   "x_nhwc = TransposeD(x = x) {perm = [0, 2, 3, 1]}\np = Conv2D(x = x_nhwc, filter = f_nhwc) {" +
+                   last +
+                   "q = Reshape(x = p, shape = a_nwc)\nr = PadV3(x = q, paddings = e_nwc, constant_values = v)\n"
+                   "s = Reshape(x = r, shape = b_nhwc)\nt = Conv2D(x = s, filter = f_nhwc) {" +
+                   last +
+                   "q_ncw = TransposeD(x = q) {perm = [0, 2, 1]}\nt_nchw = TransposeD(x = t) {perm = [0, 3, 1, 2]}\n"
+                   "return t_nchw, q_ncw\n"));
+}
+
 TEST(CompilerConvolution, ShufflesAndNormsStayInChains) {
   const std::string last = "data_format = \"NHWC\", pads = [1, 1, 1, 1], strides = [1, 1, 1, 1]}\n";
   const std::string filter = "f_nhwc = Const() : float32 [16, 3, 3, 16] = 0.5, -0.25, 1, 0.125 ...\n";

@@ -44,6 +44,9 @@ bool IsOneOf(const std::string_view (&types)[kCount], const std::string& type) {
   return std::find(std::begin(types), std::end(types), type) != std::end(types);
 }
 
+// Pictures of one, two and three spatial dims.
+constexpr size_t kLeastRank = 3, kMostRank = 5;
+
 // Where each dim comes from: {0, 2, 3, 1} of rank 4, and the way back {0, 3, 1, 2}.
 std::vector<int64_t> OrderOfLast(size_t rank) {
   std::vector<int64_t> order(rank);
@@ -58,8 +61,8 @@ std::vector<int64_t> OrderOfFirst(size_t rank) {
   return order;
 }
 
-const char* MarkOfLast(size_t rank) { return rank == 4 ? "_nhwc" : "_ndhwc"; }
-const char* MarkOfFirst(size_t rank) { return rank == 4 ? "_nchw" : "_ncdhw"; }
+const char* MarkOfLast(size_t rank) { return rank == 3 ? "_nwc" : rank == 4 ? "_nhwc" : "_ndhwc"; }
+const char* MarkOfFirst(size_t rank) { return rank == 3 ? "_ncw" : rank == 4 ? "_nchw" : "_ncdhw"; }
 
 template <class T>
 std::vector<T> InOrder(const std::vector<T>& from, const std::vector<int64_t>& order) {
@@ -77,7 +80,7 @@ Tensor InOrder(Tensor tensor, const std::vector<int64_t>& order) {
 }
 Tensor ChannelsLast(const Tensor& tensor) { return InOrder(tensor, OrderOfLast(tensor.shape.rank())); }
 
-// The elements of a constant of four or five dims in another order.
+// The elements of a constant of as many dims as pictures have in another order.
 std::shared_ptr<const Constant> WithChannelsLast(const Constant& constant) {
   auto result = std::make_shared<Constant>();
   result->dtype = constant.dtype;
@@ -150,7 +153,7 @@ class ImageRegions {
 
   bool IsImage(const Port& port) const {
     const opdef::Shape& shape = std::as_const(graph_).TensorOf(port).shape;
-    return shape.has_rank() && (shape.rank() == 4 || shape.rank() == 5);
+    return shape.has_rank() && shape.rank() >= kLeastRank && shape.rank() <= kMostRank;
   }
   size_t RankOf(const Port& port) const { return std::as_const(graph_).TensorOf(port).shape.rank(); }
   const Constant* ConstantOf(const Port& port) const { return port.is_set() ? at(port.node).constant.get() : nullptr; }
@@ -183,7 +186,7 @@ class ImageRegions {
   std::optional<Member> AsConvolution(NodeId id) const {
     if (!IsFree(id)) return std::nullopt;
     const size_t rank = RankOf({id, 0});
-    if (TextOf(id, "data_format") != (rank == 4 ? "NCHW" : "NCDHW")) return std::nullopt;
+    if (rank < 4 || TextOf(id, "data_format") != (rank == 4 ? "NCHW" : "NCDHW")) return std::nullopt;
     const bool is_gradient = at(id).type == "Conv2DBackpropInput";
     const auto x = InputOf(id, is_gradient ? "out_backprop" : "x");
     const auto filter = InputOf(id, "filter");
@@ -293,6 +296,31 @@ class ImageRegions {
     if (!IsFree(id) || !x || !IsImage(at(id).inputs[*x].source)) return std::nullopt;
     if (DimOf(id, "split_dim", RankOf({id, 0})) != 1) return std::nullopt;
     return Member{{*x}, {}, static_cast<uint32_t>(at(id).outputs.size())};
+  }
+
+  // Borders of a constant.
+  std::optional<Member> AsPad(NodeId id) const {
+    const auto x = InputOf(id, "x");
+    const auto paddings = InputOf(id, "paddings");
+    if (!IsFree(id) || !x || !paddings || !IsImage(at(id).inputs[*x].source)) return std::nullopt;
+    if (const std::string mode = TextOf(id, "mode"); !mode.empty() && mode != "constant") return std::nullopt;
+    const auto pairs = at(id).attributes.find("paddings_contiguous");
+    if (pairs != at(id).attributes.end() && pairs->second != opdef::AttributeValue(true)) return std::nullopt;
+    const Constant* const constant = ConstantOf(at(id).inputs[*paddings].source);
+    const auto numbers = constant == nullptr ? std::nullopt : IntegersOf(*constant);
+    return numbers && numbers->size() == 2 * RankOf({id, 0}) ? std::optional(Member{{*x}, {}}) : std::nullopt;
+  }
+
+  // Pixels in another form: [n, c, h, w] as [n, c, h * w].
+  std::optional<Member> AsReshape(NodeId id) const {
+    const auto x = InputOf(id, "x");
+    const auto shape = InputOf(id, "shape");
+    if (!IsFree(id) || !x || !shape || !IsImage(at(id).inputs[*x].source)) return std::nullopt;
+    const auto before = SizesOf(at(id).inputs[*x].source);
+    const auto after = SizesOf({id, 0});
+    const bool keeps_channels = before && after && (*before)[0] == (*after)[0] && (*before)[1] == (*after)[1];
+    if (!keeps_channels || ConstantOf(at(id).inputs[*shape].source) == nullptr) return std::nullopt;
+    return Member{{*x}, {}};
   }
 
   // The sizes of a tensor; nothing where one is not known.
@@ -470,7 +498,9 @@ class ImageRegions {
     if (IsOneOf(kImageJoins, type)) return AsJoin(id);
     if (IsOneOf(kImageSplits, type)) return AsSplit(id);
     if (type == "StridedSliceV2") return AsSlice(id);
+    if (type == "PadV3") return AsPad(id);
     if (shuffles_.contains(id)) return Member{{0}, {}};
+    if (type == "Reshape") return AsReshape(id);
     if (type == "BNInfer") return AsNorm(id);
     return IsOneOf(kImageElementwise, type) ? AsElementwise(id) : std::nullopt;
   }
@@ -627,6 +657,17 @@ class ImageRegions {
       SetDim(id, "concat_dim", static_cast<int64_t>(rank) - 1, rank);
     } else if (IsOneOf(kImageSplits, type)) {
       SetDim(id, "split_dim", static_cast<int64_t>(rank) - 1, rank);
+    } else if (type == "PadV3") {
+      const uint32_t paddings = *InputOf(id, "paddings");
+      const std::vector<int64_t> numbers = *IntegersOf(*ConstantOf(at(id).inputs[paddings].source));
+      std::vector<int64_t> turned;
+      for (const int64_t d : OrderOfLast(rank)) {
+        turned.insert(turned.end(), numbers.begin() + 2 * d, numbers.begin() + 2 * d + 2);
+      }
+      SetIntegers({id, paddings}, turned, rank);
+    } else if (type == "Reshape" && !shuffles_.contains(id)) {
+      const std::vector<int64_t> sizes = *SizesOf({id, 0});
+      SetIntegers({id, *InputOf(id, "shape")}, InOrder(sizes, OrderOfLast(sizes.size())), sizes.size());
     } else if (type == "StridedSliceV2") {
       const uint32_t axes = *InputOf(id, "axes");
       std::vector<int64_t> numbers = *IntegersOf(*ConstantOf(at(id).inputs[axes].source));
@@ -673,8 +714,9 @@ class ImageRegions {
 
   // Whoever else uses the images gets them as they were.
   void TurnBack(NodeId id) {
-    const auto [images, constants, gives, rank] = members_.at(id);
+    const uint32_t gives = members_.at(id).gives;
     if (gives == 0) return;
+    const size_t rank = RankOf({id, 0});
     std::vector<std::pair<uint32_t, Use>> others;
     for (uint32_t output = 0; output < gives; ++output) {
       for (const Use& use : rewriter_.UsesOf({id, output})) {
