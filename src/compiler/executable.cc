@@ -4,8 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <climits>
 #include <cstring>
+#include <memory>
+#include <optional>
 
+#include "base/futex.h"
 #include "base/mutex.h"
 #include "compiler/device_block.h"
 #include "compiler/picture.h"
@@ -30,6 +35,32 @@ struct RegionMemory {
       REPRISE_ASSIGN_OR_RETURN(own, DeviceBlock::Allocate(device, bytes));
     }
     return own.data();
+  }
+};
+
+// Constants on their way into memory of the caller's, which may have been free for this stream only: tasks that are
+// queued there may still write what lay in it before.
+struct QueuedConstants {
+  enum State : uint32_t { kQueued, kWritten, kLost };
+  std::vector<Storage> values;
+  std::atomic<uint32_t> state{kQueued};
+  int32_t stream = 0;
+
+  static Status Queue(runtime::Stream& stream, const std::shared_ptr<QueuedConstants>& constants, void* base) {
+    constants->stream = stream.id();
+    constants->state.store(kQueued, std::memory_order_relaxed);
+    // Whoever waits goes on, too, when the stream drops the task.
+    std::shared_ptr<void> end(nullptr, [constants](void*) {
+      uint32_t queued = kQueued;
+      constants->state.compare_exchange_strong(queued, kLost);
+      FutexWake(constants->state, INT32_MAX);
+    });
+    return runtime::QueueClosureNow(stream, "constants of a compiled graph",
+                                    [constants, end, base](device::RunContext&) -> Status {
+                                      Program::WriteConstants(constants->values, base);
+                                      constants->state.store(kWritten, std::memory_order_release);
+                                      return {};
+                                    });
   }
 };
 
@@ -71,6 +102,7 @@ class StaticExecutable final : public Executable {
     }
     constants_.given = base;
     constants_written_ = false;
+    queued_.reset();
     return {};
   }
   Status SetFeatures(void* base, uint64_t bytes) override {
@@ -110,12 +142,8 @@ class StaticExecutable final : public Executable {
       MutexLock lock(mutex_);
       REPRISE_ASSIGN_OR_RETURN(bases[kConstantRegion], constants_.Base(stream.device(), needs().constants));
       REPRISE_ASSIGN_OR_RETURN(bases[kFeatureRegion], features_.Base(stream.device(), needs().features));
-      if (!constants_written_) {
-        program_->WriteConstants(bases[kConstantRegion]);
-        constants_written_ = true;
-        if (drops_constants_) DropConstants();
-      }
     }
+    REPRISE_RETURN_IF_ERROR(EnsureConstants(stream, bases[kConstantRegion]));
     if (!AreOutputsApart(request.inputs, request.outputs, known_inputs_, known_outputs_)) {
       apart = OverlappingOutputs(request.inputs, request.outputs, shared_);
     }
@@ -165,6 +193,39 @@ class StaticExecutable final : public Executable {
     return runtime::SubmitClosure(stream, "outputs of a compiled graph", copy_out);
   }
 
+  // What the run submits behind this finds the constants in their place.
+  Status EnsureConstants(runtime::Stream& stream, void* base) {
+    for (;;) {
+      std::shared_ptr<QueuedConstants> queued;
+      {
+        MutexLock lock(mutex_);
+        if (!constants_written_) {
+          // Memory of its own was never anybody else's; a stream that stores tasks runs none of them now.
+          if (constants_.given == nullptr || stream.is_persistent()) {
+            Program::WriteConstants(program_->constants(), base);
+          } else {
+            queued_ = std::make_shared<QueuedConstants>();
+            queued_->values = program_->constants();
+            queued_->state = QueuedConstants::kLost;
+          }
+          constants_written_ = true;
+          if (drops_constants_) DropConstants();
+        }
+        if (queued_ == nullptr) return {};
+        const uint32_t state = queued_->state.load(std::memory_order_acquire);
+        if (state == QueuedConstants::kWritten) {
+          queued_.reset();
+          return {};
+        }
+        if (state == QueuedConstants::kLost) REPRISE_RETURN_IF_ERROR(QueuedConstants::Queue(stream, queued_, base));
+        // Replays of what is captured now may come on any stream.
+        if (queued_->stream == stream.id() && !stream.is_capturing()) return {};
+        queued = queued_;
+      }
+      FutexWait(queued->state, QueuedConstants::kQueued, std::nullopt);
+    }
+  }
+
   void DropConstants() REPRISE_REQUIRES(mutex_) {
     program_->DropConstants();
     for (Node& node : graph_.nodes) node.constant.reset();
@@ -180,7 +241,8 @@ class StaticExecutable final : public Executable {
   Mutex mutex_;
   RegionMemory constants_ REPRISE_GUARDED_BY(mutex_);
   RegionMemory features_ REPRISE_GUARDED_BY(mutex_);
-  bool constants_written_ REPRISE_GUARDED_BY(mutex_) = false;
+  bool constants_written_ REPRISE_GUARDED_BY(mutex_) = false;           // or queued
+  std::shared_ptr<QueuedConstants> queued_ REPRISE_GUARDED_BY(mutex_);  // until they are known to be written
 };
 
 StatusOr<std::shared_ptr<Executable>> CompileOptimised(Graph graph, const CompileOptions& options) {

@@ -240,8 +240,8 @@ std::vector<PlannedBlock> Program::memory_plan(const Graph& graph) const {
   return blocks;
 }
 
-void Program::WriteConstants(void* base) const {
-  for (const Storage& storage : constants_) {
+void Program::WriteConstants(std::span<const Storage> constants, void* base) {
+  for (const Storage& storage : constants) {
     if (storage.bytes == 0) continue;
     char* const to = static_cast<char*>(base) + storage.offset;
     if (storage.form) {

@@ -52,9 +52,10 @@ class Program final : public exec::Binder {
   std::vector<PlannedBlock> memory_plan(const Graph& graph) const;
   void* workspace_of(size_t task) const { return payloads_[task]->workspace; }
 
-  /// Writes the constants to memory for them, of needs().constants bytes.
-  void WriteConstants(void* base) const;
-  /// Gives up what WriteConstants reads.
+  /// What WriteConstants writes; nothing once it was dropped.
+  const std::vector<Storage>& constants() const { return constants_; }
+  /// To memory for them, of needs().constants bytes.
+  static void WriteConstants(std::span<const Storage> constants, void* base);
   void DropConstants() { std::vector<Storage>().swap(constants_); }
 
   /// Memory that belongs to one run and is given back when it has ended.

@@ -232,7 +232,7 @@ class StagedRun {
       }
       if (!planned.has_constants) {
         REPRISE_ASSIGN_OR_RETURN(planned.constants, DeviceBlock::Allocate(stream_.device(), program.needs().constants));
-        program.WriteConstants(planned.constants.data());
+        Program::WriteConstants(program.constants(), planned.constants.data());
         planned.has_constants = true;
       }
       bases[kFeatureRegion] = planned.features.data();

@@ -95,7 +95,7 @@ class Tuner {
     };
     REPRISE_RETURN_IF_ERROR(add(program->needs().constants));
     REPRISE_RETURN_IF_ERROR(add(program->needs().features));
-    program->WriteConstants(trial.bases[kConstantRegion]);
+    Program::WriteConstants(program->constants(), trial.bases[kConstantRegion]);
     for (uint32_t i = 0; i < program->inputs(); ++i) {
       REPRISE_RETURN_IF_ERROR(add(program->input_bytes(i)));
       const uint64_t bytes = std::min(program->input_bytes(i), inputs_[i].bytes);

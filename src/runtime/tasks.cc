@@ -561,4 +561,9 @@ Status SubmitClosure(Stream& stream, const char* name, Closure closure, Attached
   return Submit(stream, ir::MakeTask(kClosure, payload));
 }
 
+Status QueueClosureNow(Stream& stream, const char* name, Closure closure) {
+  ClosurePayload payload{new ClosureState{name, std::move(closure), nullptr}};
+  return QueueNow(stream, ir::MakeTask(kClosure, payload));
+}
+
 }  // namespace reprise::runtime

@@ -57,6 +57,8 @@ Status SubmitHostFunc(Stream& stream, void (*function)(void*), void* argument, A
 /// that it returns becomes the stream's asynchronous error.
 using Closure = std::function<Status(device::RunContext&)>;
 Status SubmitClosure(Stream& stream, const char* name, Closure closure, AttachedOperands operands = nullptr);
+/// As SubmitClosure, past an open capture, and without ever waiting.
+Status QueueClosureNow(Stream& stream, const char* name, Closure closure);
 
 /// As SubmitClosure, for an object that any thread may run, so that it must not wait. As a host function it runs on a
 /// worker, and dumps do not show it as a kernel.

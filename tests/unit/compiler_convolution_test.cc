@@ -131,6 +131,34 @@ TEST(CompilerConvolution, RowsOfPixelsStayInChains) {
                    "return t_nchw, q_ncw\n"));
 }
 
+// What the program turns itself, as ConvNeXt does, and what the pass has turned cancel out; for one picture torchair
+// writes such transposes without its dim of one element.
+TEST(CompilerConvolution, TransposesOfTheProgramCancelOut) {
+  const std::string numbers =
+      "a = Const() : int64 [4] = 0, 2, 3, 1\nb = Const() : int64 [4] = 0, 3, 1, 2\nc = Const() : int64 [2] = 16, 30\n"
+      "d = Const() : int64 [4] = 1, 6, 5, 16\ne = Const() : int64 [2] = 30, 16\ng = Const() : int64 [4] = 1, 16, 6, 5\n"
+      "h = Const() : int64 [2] = 1, 0\n";
+  const std::string begin = kImage + kFilter + numbers + "p = Conv2D(x = x, filter = f) {" + kPlain;
+  for (const std::string& body : {
+           std::string("q = Transpose(x = p, perm = a)\nr = SoftmaxV2(q)\ns = Transpose(x = r, perm = b)\n"),
+           std::string("k = Reshape(x = p, shape = c)\nl = Transpose(x = k, perm = h)\nq = Reshape(x = l, shape = d)\n"
+                       "r = SoftmaxV2(q)\nm = Reshape(x = r, shape = e)\nn = Transpose(x = m, perm = h)\n"
+                       "s = Reshape(x = n, shape = g)\n"),
+       }) {
+    const std::string text =
+        Whole(begin + body + "t = Add(s, p)\nu = Conv2D(x = t, filter = f) {" + kPlain + "return u\n");
+    const std::unique_ptr<Graph> before = Read(text);
+    const std::unique_ptr<Graph> after = Read(text);
+    ASSERT_TRUE(before != nullptr && after != nullptr) << text;
+    PassRecords records;
+    ASSERT_TRUE(RunPasses(*after, {}, &records).ok());
+    size_t transposes = 0;
+    for (const Node& node : after->nodes) transposes += node.is_removed ? 0 : node.type.starts_with("Transpose");
+    EXPECT_EQ(transposes, 2u) << "of the input and of the result\n" << ToText(*after);
+    ExpectNear(*before, *after);
+  }
+}
+
 TEST(CompilerConvolution, ShufflesAndNormsStayInChains) {
   const std::string last = "data_format = \"NHWC\", pads = [1, 1, 1, 1], strides = [1, 1, 1, 1]}\n";
   const std::string filter = "f_nhwc = Const() : float32 [16, 3, 3, 16] = 0.5, -0.25, 1, 0.125 ...\n";

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -14,6 +16,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "compiler/picture.h"
@@ -21,6 +24,7 @@
 #include "compiler/tuning_bank.h"
 #include "compiler_run_fixture.h"
 #include "product_generator.h"
+#include "runtime/tasks.h"
 #include "scale.h"
 
 namespace reprise::compiler {
@@ -305,6 +309,85 @@ TEST_F(CompilerRun, CalledGraphsBecomePartOfTheirCaller) {
               "y = Neg(c)\nreturn y\n\ngraph inner\na = Data() : float32 [2]\nb = Abs(a)\nreturn b\n"));
   EXPECT_TRUE(executable_->is_static());
   EXPECT_EQ(Values(Run({In({1, -3}, {2})})[0]), (std::vector<float>{-1, -3}));
+}
+
+// ---- Constants in memory of the caller's ----
+
+// Memory that an allocator gives in the order of a stream: what lay there before is still being written.
+class UsedMemory : public CompilerRun {
+ protected:
+  void SetUp() override {
+    CompilerRun::SetUp();
+    EXPECT_OK(Compile(kChain));
+    base_ = Block(executable_->needs().constants);
+    ASSERT_GT(executable_->needs().constants, 0u);
+    EXPECT_OK(executable_->SetConstants(base_, executable_->needs().constants));
+  }
+  void TearDown() override {
+    Open();
+    CompilerRun::TearDown();
+  }
+  void WriteLater(aclrtStream stream) {
+    auto found = runtime::FindStream(stream);
+    ASSERT_TRUE(found.ok());
+    const auto write = [this](device::RunContext&) -> Status {
+      while (!is_open_.load()) std::this_thread::yield();
+      std::memset(base_, 0x41, executable_->needs().constants);
+      return {};
+    };
+    EXPECT_OK(runtime::SubmitClosure(*found.value(), "what the block was used for before", write));
+  }
+  void Open() { is_open_ = true; }
+
+  void* base_ = nullptr;
+  std::atomic<bool> is_open_{false};
+};
+
+TEST_F(UsedMemory, ConstantsAreWrittenBehindWhatTheStreamStillWrites) {
+  WriteLater(stream_);
+  const std::vector<RunTensor> x{In({1, -2, 3, 0}, {4})};
+  std::vector<RunTensor> first, second;
+  EXPECT_OK(Queue(x, first));
+  EXPECT_OK(Queue(x, second));
+  Open();
+  ASSERT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS);
+  for (const auto& outputs : {first, second, Run(x)}) {
+    EXPECT_EQ(Values(outputs[0]), (std::vector<float>{3, 0, 15, 0}));
+  }
+}
+
+TEST_F(UsedMemory, OtherStreamsAndCapturesWaitForThem) {
+  const std::vector<RunTensor> x{In({1, -2, 3, 0}, {4})};
+  for (const bool is_capture : {false, true}) {
+    EXPECT_OK(executable_->SetConstants(base_, executable_->needs().constants));
+    is_open_ = false;
+    WriteLater(stream_);
+    std::vector<RunTensor> outputs;
+    if (!is_capture) EXPECT_OK(Queue(x, outputs));
+    aclrtStream other = nullptr;
+    ASSERT_EQ(aclrtCreateStream(&other), ACL_SUCCESS);
+    std::thread opens([this] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      Open();
+    });
+    aclmdlRI model = nullptr;
+    if (is_capture) {
+      ASSERT_EQ(aclmdlRICaptureBegin(stream_, ACL_MODEL_RI_CAPTURE_MODE_RELAXED), ACL_SUCCESS);
+      EXPECT_OK(Queue(x, outputs));
+      ASSERT_EQ(aclmdlRICaptureEnd(stream_, &model), ACL_SUCCESS);
+      ASSERT_EQ(aclmdlRIExecuteAsync(model, other), ACL_SUCCESS);
+    } else {
+      std::swap(stream_, other);
+      EXPECT_OK(Queue(x, outputs));
+      std::swap(stream_, other);
+    }
+    ASSERT_EQ(aclrtSynchronizeStream(other), ACL_SUCCESS);
+    EXPECT_EQ(Values(outputs[0]), (std::vector<float>{3, 0, 15, 0})) << is_capture;
+    opens.join();
+    ASSERT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS);
+    if (model != nullptr) aclmdlRIDestroy(model);
+    aclrtDestroyStream(other);
+  }
 }
 
 // ---- Captures ----

@@ -22,9 +22,12 @@ constexpr std::string_view kImageMeans[] = {"ReduceMean", "ReduceMeanD"};
 constexpr std::string_view kImageJoins[] = {"ConcatD", "ConcatV2"};
 constexpr std::string_view kImageSplits[] = {"SplitD", "SplitV"};
 constexpr std::string_view kImageElementwise[] = {
-    "Abs",   "Add",     "AddV2",  "Adds",      "Cast",      "ClipByValue", "ClipByValueV2", "Div",   "Elu", "Exp",
-    "Floor", "Gelu",    "GeluV2", "HardSwish", "LeakyRelu", "Maximum",     "Minimum",       "Mish",  "Mul", "Muls",
-    "Neg",   "RealDiv", "Relu",   "Sigmoid",   "Sqrt",      "Square",      "Sub",           "Swish", "Tanh"};
+    "Abs",    "Add",         "AddV2",     "Adds",      "Cast",    "Ceil",     "ClipByValue", "ClipByValueV2",
+    "Div",    "Elu",         "Erf",       "Exp",       "Expm1",   "FastGelu", "Floor",       "Gelu",
+    "GeluV2", "HardSigmoid", "HardSwish", "LeakyRelu", "Log",     "Log1p",    "Maximum",     "Minimum",
+    "Mish",   "Mul",         "Muls",      "Neg",       "Pow",     "RealDiv",  "Reciprocal",  "Relu",
+    "Relu6",  "Round",       "Rsqrt",     "Selu",      "Sigmoid", "Sign",     "Softplus",    "SoftplusV2",
+    "Sqrt",   "Square",      "Sub",       "Swish",     "Tanh"};
 // One, two and three spatial dims.
 constexpr size_t kLeastRank = 3, kMostRank = 5;
 
@@ -79,13 +82,7 @@ bool ImageMembers::IsImage(Port port) const {
 
 std::optional<std::vector<int64_t>> ImageMembers::SizesOf(Port port) const {
   const opdef::Shape& shape = TensorOf(port).shape;
-  if (!shape.has_rank()) return std::nullopt;
-  std::vector<int64_t> sizes;
-  for (size_t d = 0; d < shape.rank(); ++d) {
-    if (!shape[d].is_number()) return std::nullopt;
-    sizes.push_back(shape[d].number());
-  }
-  return sizes;
+  return shape.is_static() ? std::optional(shape.numbers()) : std::nullopt;
 }
 
 std::optional<uint32_t> ImageMembers::InputOf(NodeId id, std::string_view operand) const {

@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <span>
 
 #include "compiler/constant.h"
 #include "compiler/operands.h"
 #include "compiler/passes/functions.h"
 #include "compiler/passes/permutation.h"
 #include "compiler/passes/writes.h"
+#include "compiler/strided_views.h"
+#include "compiler/type_numbers.h"
 #include "opdef/shape.h"
 
 namespace reprise::compiler {
@@ -146,7 +149,8 @@ class Symmetry {
     const Port middle = graph_.at(id).inputs[0].source;
     const NodeId before = middle.node;
     const auto first = PermutationOf(graph_, before);
-    if (!first || first->size() != second.size()) return;
+    if (!first) return TakeReshaped(id);
+    if (first->size() != second.size()) return;
     std::vector<int64_t> both(second.size());
     for (size_t d = 0; d < both.size(); ++d) both[d] = (*first)[static_cast<size_t>(second[d])];
     if (IsInOrder(both)) return Undo(before, id);
@@ -161,6 +165,66 @@ class Symmetry {
     rewriter_.Replace(id, joined);
     context_.Changed();
     RemoveUnused(before);
+  }
+
+  // A transpose behind reshapes of another one: nothing where all of them together leave every element at its place.
+  void TakeReshaped(NodeId id) {
+    constexpr size_t kMostNodes = 8;
+    std::vector<NodeId> path{id};
+    while (path.size() < kMostNodes) {
+      const Port source = graph_.at(path.back()).inputs[0].source;
+      const Node& node = graph_.at(source.node);
+      const bool is_transpose = PermutationOf(graph_, source.node).has_value();
+      const bool is_reshape = node.type == "Reshape" && !node.inputs.empty() && node.inputs[0].name == "x";
+      if ((!is_transpose && !is_reshape) || source.output != 0 || !node.inputs[0].source.is_set()) return;
+      path.push_back(source.node);
+      if (is_transpose && KeepsElements(path)) return BecomeReshape(path);
+    }
+  }
+
+  // `path`: nodes of which each reads what the next one gives.
+  bool KeepsElements(const std::vector<NodeId>& path) const {
+    const opdef::Shape& begin = graph_.TensorOf(graph_.at(path.back()).inputs[0].source).shape;
+    if (!begin.is_static()) return false;
+    std::vector<int64_t> sizes = begin.numbers();
+    std::vector<int64_t> strides = RowMajorStrides(sizes);
+    for (auto node = path.rbegin(); node != path.rend(); ++node) {
+      const opdef::Shape& to = graph_.TensorOf({*node, 0}).shape;
+      if (!to.is_static()) return false;
+      if (const auto permutation = PermutationOf(graph_, *node)) {
+        std::vector<int64_t> turned;
+        for (const int64_t dim : *permutation) turned.push_back(strides[static_cast<size_t>(dim)]);
+        strides = std::move(turned);
+      } else {
+        const auto reshaped = ReshapedStrides(sizes, strides, to.numbers());
+        if (!reshaped) return false;
+        strides = *reshaped;
+      }
+      sizes = to.numbers();
+    }
+    const std::vector<int64_t> wanted = RowMajorStrides(sizes);
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (sizes[d] != 1 && strides[d] != wanted[d]) return false;
+    }
+    return true;
+  }
+
+  void BecomeReshape(const std::vector<NodeId>& path) {
+    const NodeId id = path.front();
+    const Port origin = graph_.at(path.back()).inputs[0].source;
+    bool is_written = writes_.IsWritten(origin);
+    for (const NodeId node : path) is_written = is_written || writes_.IsWritten({node, 0});
+    if (is_written) return context_.Refused(graph_.at(id), "its input or its output is written in place");
+    const Tensor result = graph_.at(id).outputs[0].tensor;
+    const std::vector<int64_t> sizes = result.shape.numbers();
+    const NodeId shape = rewriter_.AddConstant(
+        graph_.at(id).name + "_shape",
+        MakeConstant(kInt64Number, {static_cast<int64_t>(sizes.size())}, std::span<const int64_t>(sizes)));
+    const NodeId reshape = rewriter_.AddOperator(graph_.at(id).name, "Reshape", {origin, {shape, 0}}, result);
+    for (const NodeId node : path) rewriter_.CopyOrderBefore(node, reshape);
+    rewriter_.Replace(id, reshape);
+    context_.Changed();
+    RemoveUnused(path[1]);
   }
 
   void TakeTransData(NodeId id, const Formats& second) {
