@@ -138,12 +138,14 @@ class StaticExecutable final : public Executable {
     const std::span<void*> out = bases.subspan(kFirstInputRegion + request.inputs.size());
     for (size_t i = 0; i < request.outputs.size(); ++i) out[i] = request.outputs[i].data;
     std::vector<size_t> apart;
+    bool has_constants;
     {
       MutexLock lock(mutex_);
+      has_constants = constants_written_ && queued_ == nullptr;
       REPRISE_ASSIGN_OR_RETURN(bases[kConstantRegion], constants_.Base(stream.device(), needs().constants));
       REPRISE_ASSIGN_OR_RETURN(bases[kFeatureRegion], features_.Base(stream.device(), needs().features));
     }
-    REPRISE_RETURN_IF_ERROR(EnsureConstants(stream, bases[kConstantRegion]));
+    if (!has_constants) REPRISE_RETURN_IF_ERROR(EnsureConstants(stream, bases[kConstantRegion]));
     if (!AreOutputsApart(request.inputs, request.outputs, known_inputs_, known_outputs_)) {
       apart = OverlappingOutputs(request.inputs, request.outputs, shared_);
     }

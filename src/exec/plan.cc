@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-
-#include <fmt/format.h>
 
 #include "exec/emit.h"
 #include "exec/fuse.h"

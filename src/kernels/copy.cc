@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 namespace reprise::kernels {
@@ -139,43 +140,41 @@ void TurnRows(const Turn& turn, int64_t n) {
   }
 }
 
+// As many rows and columns as a vector has elements.
+constexpr int64_t kVector = 16;
+template <class Word>
+inline constexpr int64_t kSquare = kVector / sizeof(Word);
+template <class Word>
+[[gnu::always_inline]] inline void TurnSquare(const Turn& turn) {
+  typename VectorOf<Word>::Type v[kSquare<Word>];
+#pragma GCC unroll 16
+  for (int64_t k = 0; k < kSquare<Word>; ++k) std::memcpy(&v[k], turn.src + k * turn.src_stride, kVector);
+  TurnVectors<Word>(v);
+#pragma GCC unroll 16
+  for (int64_t k = 0; k < kSquare<Word>; ++k) std::memcpy(turn.dst + k * turn.dst_stride, &v[k], kVector);
+}
+
+// Calls call(first, how many) for all from `begin` on, four at most at a time, with the number as a type.
+template <class Call>
+void ForEachFew(int64_t begin, int64_t end, Call&& call) {
+  for (; end - begin >= 4; begin += 4) call(begin, std::integral_constant<int, 4>());
+  switch (end - begin) {
+    case 1: return call(begin, std::integral_constant<int, 1>());
+    case 2: return call(begin, std::integral_constant<int, 2>());
+    case 3: return call(begin, std::integral_constant<int, 3>());
+    default: return;
+  }
+}
+
 // What does not fill a tile.
 template <class Word>
 void TurnAnything(const Turn& turn, int64_t rows, int64_t n) {
-  using Vector = typename VectorOf<Word>::Type;
-  constexpr int64_t kVector = 16, kCount = kVector / sizeof(Word);
-  const int64_t full_rows = rows / kCount * kCount, full_n = n / kCount * kCount;
-  for (int64_t i = 0; i < full_n; i += kCount) {
-    for (int64_t r = 0; r < full_rows; r += kCount) {
-      const Turn block = At<Word>(turn, r, i);
-      Vector v[kCount];
-#pragma GCC unroll 16
-      for (int64_t k = 0; k < kCount; ++k) std::memcpy(&v[k], block.src + k * block.src_stride, kVector);
-      TurnVectors<Word>(v);
-#pragma GCC unroll 16
-      for (int64_t k = 0; k < kCount; ++k) std::memcpy(block.dst + k * block.dst_stride, &v[k], kVector);
-    }
+  const int64_t full_rows = rows / kSquare<Word> * kSquare<Word>, full_n = n / kSquare<Word> * kSquare<Word>;
+  for (int64_t i = 0; i < full_n; i += kSquare<Word>) {
+    for (int64_t r = 0; r < full_rows; r += kSquare<Word>) TurnSquare<Word>(At<Word>(turn, r, i));
   }
-  for (int64_t i = full_n, done = 0; i < n; i += done) {
-    const Turn rest = At<Word>(turn, 0, i);
-    done = std::min<int64_t>(4, n - i);
-    switch (done) {
-      case 1: TurnColumns<Word, 1>(rest, rows); break;
-      case 2: TurnColumns<Word, 2>(rest, rows); break;
-      case 3: TurnColumns<Word, 3>(rest, rows); break;
-      default: TurnColumns<Word, 4>(rest, rows); break;
-    }
-  }
-  for (int64_t r = full_rows, done = 0; r < rows; r += done) {
-    const Turn rest = At<Word>(turn, r, 0);
-    done = std::min<int64_t>(4, rows - r);
-    switch (done) {
-      case 1: TurnRows<Word, 1>(rest, full_n); break;
-      case 2: TurnRows<Word, 2>(rest, full_n); break;
-      case 3: TurnRows<Word, 3>(rest, full_n); break;
-      default: TurnRows<Word, 4>(rest, full_n); break;
-    }
-  }
+  ForEachFew(full_n, n, [&](int64_t i, auto count) { TurnColumns<Word, count()>(At<Word>(turn, 0, i), rows); });
+  ForEachFew(full_rows, rows, [&](int64_t r, auto count) { TurnRows<Word, count()>(At<Word>(turn, r, 0), full_n); });
 }
 
 constexpr int64_t kLine = 64;
@@ -186,22 +185,10 @@ inline constexpr int64_t kSide = kLine / sizeof(Word);
 // whole, one after the other: strides that put them into the same few sets of a cache do no harm.
 template <class Word>
 void TurnTile(const Turn& turn) {
-  using Vector = typename VectorOf<Word>::Type;
-  constexpr int64_t kVector = 16, kCount = kVector / sizeof(Word);
   alignas(kLine) char buffer[kSide<Word>][kLine];
-  for (int64_t i = 0; i < kSide<Word>; i += kCount) {
-    for (int64_t r = 0; r < kSide<Word>; r += kCount) {
-      Vector v[kCount];
-#pragma GCC unroll 16
-      for (int64_t k = 0; k < kCount; ++k) {
-        std::memcpy(&v[k], turn.src + (i + k) * turn.src_stride + r * static_cast<int64_t>(sizeof(Word)), kVector);
-      }
-      TurnVectors<Word>(v);
-#pragma GCC unroll 16
-      for (int64_t k = 0; k < kCount; ++k) {
-        std::memcpy(buffer[r + k] + i * static_cast<int64_t>(sizeof(Word)), &v[k], kVector);
-      }
-    }
+  const Turn staged{turn.src, turn.src_stride, buffer[0], kLine};
+  for (int64_t i = 0; i < kSide<Word>; i += kSquare<Word>) {
+    for (int64_t r = 0; r < kSide<Word>; r += kSquare<Word>) TurnSquare<Word>(At<Word>(staged, r, i));
   }
   for (int64_t r = 0; r < kSide<Word>; ++r) std::memcpy(turn.dst + r * turn.dst_stride, buffer[r], kLine);
 }
