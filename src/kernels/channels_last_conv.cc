@@ -219,6 +219,12 @@ ChannelsLastConv::ChannelsLastConv(const ConvShape& shape, const TensorRef& inpu
   const ConvDim& w = shape.dims[2];
   is_depthwise_ = shape.in_channels == 1 && shape.out_channels == 1;
   panels_ = DivideUp(shape.out_channels, width_);
+  if (is_direct_ && input.dtype == DType::kFloat && TapColumns::Pays(shape)) {
+    tap_columns_ = std::make_shared<const TapColumns>(shape);
+    packed_elements_ = tap_columns_->packed_elements();
+    pixel_blocks_ = tap_columns_->units();
+    return;
+  }
   if (shape.transposed) {
     MakePhases(input, out, keeps_weight);
     return;
@@ -335,6 +341,7 @@ int64_t ChannelsLastConv::unit_cost() const {
     for (const Phase& phase : *phases_) most = std::max(most, phase.conv.unit_cost());
     return most;
   }
+  if (tap_columns_ != nullptr) return tap_columns_->unit_cost();
   if (by_patches_) return most_patches() * kPatchPlaces * shape_.in_channels * shape_.out_channels / column_blocks_;
   return most_pixels() * taps_ * (is_depthwise_ ? kCostOfEach * shape_.groups : run_ * most_columns());
 }
@@ -385,6 +392,10 @@ void ChannelsLastConv::Prepare(const TensorRef& input, float* source, Range rang
 
 int64_t ChannelsLastConv::PackScratchBytes() const {
   if (is_depthwise_) return 0;
+  if (tap_columns_ != nullptr) {
+    const int64_t lines = shape_.out_channels * KernelSize(shape_) * shape_.in_channels;
+    return ScratchCutter::Bytes<float>(lines) + tap_columns_->PackScratchBytes();
+  }
   if (phases_ != nullptr) {
     int64_t most = 0;
     for (const Phase& phase : *phases_) most = std::max(most, phase.conv.PackScratchBytes());
@@ -452,6 +463,11 @@ void ChannelsLastConv::Pack(const TensorRef& weight, float* packed, Range range,
   const int64_t channels = shape_.in_channels;
   const int64_t depth = KernelSize(shape_) * channels;
   ScratchCutter cut(scratch);
+  if (tap_columns_ != nullptr) {
+    auto* const all = cut.Cut<float>(shape_.out_channels * depth);
+    GatherLines(weight, 0, {0, shape_.out_channels}, all);
+    return tap_columns_->Pack(all, packed, cut.Cut<char>(tap_columns_->PackScratchBytes()));
+  }
   auto* const lines = cut.Cut<float>(depth * width_);
   for (int64_t unit = range.begin; unit < range.end; ++unit) {
     const int64_t group = unit / panels_;
@@ -504,7 +520,7 @@ void ChannelsLastConv::PackPatches(const float* lines, int64_t panel, int64_t co
 
 void ChannelsLastConv::TellPacking(std::vector<int64_t>& numbers) const {
   AppendNumbers(shape_, numbers);
-  numbers.insert(numbers.end(), {is_depthwise_, by_patches_, width_, panels_});
+  numbers.insert(numbers.end(), {is_depthwise_, by_patches_, tap_columns_ != nullptr, width_, panels_});
   if (phases_ == nullptr) return;
   for (const Phase& phase : *phases_) numbers.push_back(phase.conv.by_patches_);
 }
@@ -537,9 +553,11 @@ struct ChannelsLastConv::Scratch {
   int64_t* left_out;
   float* patches;
   float* patch_sums;
+  char* tap_columns;
 };
 
 int64_t ChannelsLastConv::kept_places() const {
+  if (tap_columns_ != nullptr) return 0;
   if (by_patches_) return taps_ * 2;  // for what patches leave out
   if (!is_depthwise_) return taps_ * most_pixels();
   const ConvDim& w = shape_.dims[2];
@@ -559,7 +577,8 @@ int64_t ChannelsLastConv::ScratchBytes() const {
          ScratchCutter::Bytes<const float*>(kPatchPlaces * kept_patches()) +
          ScratchCutter::Bytes<int64_t>(4 * kept_patches()) + ScratchCutter::Bytes<int64_t>(kept_patches()) +
          ScratchCutter::Bytes<float>(kPatchPlaces * kept_patches() * shape_.in_channels) +
-         ScratchCutter::Bytes<float>(kPatchPlaces * kept_patches() * patch_width());
+         ScratchCutter::Bytes<float>(kPatchPlaces * kept_patches() * patch_width()) +
+         (tap_columns_ == nullptr ? 0 : tap_columns_->ScratchBytes());
 }
 
 // The channels of each pixel of the input that meet pixels and taps, or zeros where a tap is in the padding.
@@ -665,6 +684,12 @@ ChannelsLastConv::Part ChannelsLastConv::PartOf(int64_t unit) const {
   const int64_t count = by_patches_ ? patches() : pixels();
   Part part;
   part.group = unit / pixel_blocks_ / column_blocks_;
+  if (tap_columns_ != nullptr) {
+    const Range rows = tap_columns_->RowsOf(unit);
+    part = {
+        {rows.begin * shape_.dims[2].out, rows.end * shape_.dims[2].out}, 0, {0, panels_}, 0, shape_.out_channels, 0};
+    return part;
+  }
   part.pixels = {count * pixel_block / pixel_blocks_, count * (pixel_block + 1) / pixel_blocks_};
   const int64_t together = by_patches_ ? kPatchPanels : 1;
   const int64_t runs = DivideUp(panels_, together);
@@ -758,6 +783,20 @@ void ChannelsLastConv::RunPixels(const Operands& operands, const Part& part, con
     const int64_t at = PixelAt(out, part.pixels.begin + p) + part.first_channel;
     cast(reinterpret_cast<const char*>(sums + p * part.columns), sizeof(float), ElementAt(out, at), item, part.columns);
   }
+}
+
+// ---- By taps as columns ----
+
+void ChannelsLastConv::RunTapColumns(const Operands& operands, const Part& part, const Scratch& scratch) const {
+  const int64_t step = PixelStep(operands.out);
+  auto* const out = reinterpret_cast<float*>(ElementAt(operands.out, part.pixels.begin * step));
+  const int64_t(&strides)[4] = operands.strides;
+  const int64_t width = shape_.dims[2].out;
+  tap_columns_->Run({operands.input, strides[0], strides[2], strides[3], operands.packed, out, step},
+                    {part.pixels.begin / width, part.pixels.end / width}, scratch.tap_columns);
+  const int64_t pixels = part.pixels.end - part.pixels.begin;
+  simd::FinishPixels({out, pixels, part.columns, out, step, EpilogueOf(operands, part, scratch)});
+  activate_.Run(out, step, pixels, part.columns);
 }
 
 // ---- By patches ----
@@ -898,6 +937,7 @@ ChannelsLastConv::Scratch ChannelsLastConv::CutScratch(void* memory, const Tenso
   scratch.left_out = cut.Cut<int64_t>(kept_patches());
   scratch.patches = cut.Cut<float>(kPatchPlaces * kept_patches() * shape_.in_channels);
   scratch.patch_sums = cut.Cut<float>(kPatchPlaces * kept_patches() * patch_width());
+  scratch.tap_columns = cut.Cut<char>(tap_columns_ == nullptr ? 0 : tap_columns_->ScratchBytes());
   std::fill_n(scratch.zeros, run_, 0.0f);
   if (bias != nullptr) {
     FindCast(bias->dtype, DType::kFloat)(static_cast<const char*>(bias->data), bias->strides[0] * ItemSize(bias->dtype),
@@ -925,13 +965,17 @@ void ChannelsLastConv::Convolve(const TensorRef& input, const float* source, con
   const Scratch scratch = CutScratch(memory, bias);
   for (int64_t unit = range.begin; unit < range.end; ++unit) {
     const Part part = PartOf(unit);
-    by_patches_ ? RunPatches(operands, part, scratch) : RunPixels(operands, part, scratch);
+    if (tap_columns_ != nullptr) {
+      RunTapColumns(operands, part, scratch);
+    } else {
+      by_patches_ ? RunPatches(operands, part, scratch) : RunPixels(operands, part, scratch);
+    }
   }
 }
 
 bool ChannelsLastConv::has_rows() const {
   const ConvDim& d = shape_.dims[0];
-  return is_direct_ && !by_patches_ && phases_ == nullptr && d.in == 1 && d.out == 1 && d.kernel == 1;
+  return is_direct_ && has_tiles() && d.in == 1 && d.out == 1 && d.kernel == 1;
 }
 
 bool ChannelsLastConv::IsFlat() const {

@@ -7,7 +7,7 @@
 //   k * dilation - pad, i]) + addend[n, y, o]); elements of in outside of it are 0.
 //   Transposed: the sum over i and the x, k with y = x * stride + k * dilation - pad, of weight[i, o, k] * in[n, x, i].
 // Accumulation  float32: k is walked first, i fastest, in blocks of about 256 that are added in order; bias and addend
-//   come last; rounded once.
+//   come last; rounded once. Of up to 8 outputs: the sum over i of each k first.
 // Order     depends on the shape alone. Multiply and add are fused where the processor can.
 // NaN, Inf  as IEEE 754, also in the padding: Inf * 0 is NaN. A clamp leaves NaN.
 // Aliasing  none.
@@ -18,7 +18,7 @@
 // other as the product reads them. Inputs of few channels are copied with their padding, so that the taps of a row of
 // the kernel are one run; so are those of other types, which are converted on the way. Groups of one channel go through
 // a product of vectors over channels. A transposed convolution is a plain one of stride 1 for each residue of the
-// outputs modulo the stride.
+// outputs modulo the stride. Few outputs are computed otherwise (tap_columns.h).
 #pragma once
 
 #include <memory>
@@ -28,6 +28,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/simd/channels_last.h"
 #include "kernels/strided.h"
+#include "kernels/tap_columns.h"
 
 namespace reprise::kernels {
 
@@ -79,7 +80,7 @@ class ChannelsLastConv {
   void Prepare(const TensorRef& input, float* source, Range range) const;
 
   int64_t packed_elements() const { return packed_elements_; }
-  int64_t pack_units() const { return is_depthwise_ ? 1 : shape_.groups * panels_; }
+  int64_t pack_units() const { return is_depthwise_ || tap_columns_ != nullptr ? 1 : shape_.groups * panels_; }
   int64_t pack_cost() const { return packed_elements_ / pack_units(); }
   int64_t PackScratchBytes() const;
   void Pack(const TensorRef& weight, float* packed, Range range, void* scratch) const;
@@ -92,7 +93,9 @@ class ChannelsLastConv {
   /// Whether it multiplies transformed patches.
   bool by_patches() const { return by_patches_; }
   /// Whether a unit computes pixels that follow one another, and some of their channels.
-  bool has_tiles() const { return !by_patches_ && phases_ == nullptr; }
+  bool has_tiles() const { return !by_patches_ && phases_ == nullptr && tap_columns_ == nullptr; }
+  /// Whether taps of outputs are columns of a product.
+  bool by_tap_columns() const { return tap_columns_ != nullptr; }
   /// What a unit computes. \pre has_tiles()
   struct Tile {
     Range pixels;  ///< of all pictures
@@ -176,6 +179,7 @@ class ChannelsLastConv {
   void ActivatePatches(const Part& part, int64_t left_out, float* to, int64_t step, const Scratch& scratch) const;
   void RunPixels(const Operands& operands, const Part& part, const Scratch& scratch) const;
   void RunPatches(const Operands& operands, const Part& part, const Scratch& scratch) const;
+  void RunTapColumns(const Operands& operands, const Part& part, const Scratch& scratch) const;
   void FindPatches(const Operands& operands, Range patches, const Scratch& scratch) const;
   void GatherLines(const TensorRef& weight, int64_t group, Range outputs, float* lines) const;
   void PackPanel(const float* lines, int64_t group, int64_t panel, int64_t columns, float* packed,
@@ -203,6 +207,7 @@ class ChannelsLastConv {
   int64_t pixel_blocks_ = 1, column_blocks_ = 1;
   std::vector<Block> blocks_;
   std::vector<Range> channel_blocks_;                 ///< of products of patches
+  std::shared_ptr<const TapColumns> tap_columns_;     ///< of few outputs; then units are its own
   std::shared_ptr<const std::vector<Phase>> phases_;  ///< of a transposed convolution; then most others stay empty
   int64_t phase_units_ = 0;
 };

@@ -2,6 +2,7 @@
 #include "kernels/simd/channels_last.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <limits>
 
@@ -278,6 +279,31 @@ HWY_ATTR void Largest(const float* const* pixels, int64_t count, int64_t channel
   if (at < channels) LargestAt<1>(pixels, count, at, out, FirstLanes(channels - at));
 }
 
+// ---- Sums of what taps gave ----
+
+template <int kFours>
+HWY_ATTR void SumFours(const TapSums& block) {
+  const hn::CappedTag<float, 4> d;
+  constexpr auto lanes = static_cast<int64_t>(hn::MaxLanes(d));
+  constexpr int64_t kVectors = 4 * kFours / lanes;
+  const auto bytes = static_cast<size_t>(block.columns) * sizeof(float);
+  float* to = block.out;
+  int64_t place = 0;
+  for (int64_t p = 0; p < block.pixels; ++p, place += block.step, to += block.out_step) {
+    hn::Vec<hn::CappedTag<float, 4>> sum[kVectors];
+    for (int64_t v = 0; v < kVectors; ++v) sum[v] = hn::Zero(d);
+    for (int64_t t = 0; t < block.count; ++t) {
+      const float* const from = block.taps[t] + place;
+      for (int64_t v = 0; v < kVectors; ++v) sum[v] = hn::Add(sum[v], hn::LoadU(d, from + v * lanes));
+    }
+    alignas(16) float all[4 * kFours];
+    for (int64_t v = 0; v < kVectors; ++v) hn::Store(sum[v], d, all + v * lanes);
+    std::memcpy(to, all, bytes);
+  }
+}
+
+HWY_ATTR void SumAllTaps(const TapSums& block) { block.columns > 4 ? SumFours<2>(block) : SumFours<1>(block); }
+
 // ---- What follows sums that are there ----
 
 template <class Lanes>
@@ -325,12 +351,14 @@ namespace reprise::kernels::simd {
 HWY_EXPORT(Multiply);
 HWY_EXPORT(FilterAll);
 HWY_EXPORT(FinishAll);
+HWY_EXPORT(SumAllTaps);
 HWY_EXPORT(Largest);
 HWY_EXPORT(ScaleAll);
 
 void MultiplyPixels(const PixelBlock& block) { HWY_DYNAMIC_DISPATCH(Multiply)(block); }
 void FilterPixels(const PlanePixels& block) { HWY_DYNAMIC_DISPATCH(FilterAll)(block); }
 void ScalePixels(const ScaledPixels& block) { HWY_DYNAMIC_DISPATCH(ScaleAll)(block); }
+void SumTaps(const TapSums& block) { HWY_DYNAMIC_DISPATCH(SumAllTaps)(block); }
 void FinishPixels(const FinishedPixels& block) { HWY_DYNAMIC_DISPATCH(FinishAll)(block); }
 void LargestOfPixels(const float* const* pixels, int64_t count, int64_t channels, float* out) {
   HWY_DYNAMIC_DISPATCH(Largest)(pixels, count, channels, out);

@@ -65,6 +65,18 @@ struct PlanePixels {
 };
 void FilterPixels(const PlanePixels& block);
 
+/// out[p, j] = the sum over t, in order, of taps[t][p * step + j]; outputs beside them stay as they are.
+struct TapSums {
+  const float* const* taps;  ///< of pixel 0; whole fours of floats are read behind each pixel
+  int64_t count;
+  int64_t step;  ///< from one pixel to the next
+  int64_t pixels;
+  int64_t columns;  ///< at most 8
+  float* out;
+  int64_t out_step;
+};
+void SumTaps(const TapSums& block);
+
 /// out[p, j] = the epilogue of in[p, j], as if that were a sum. out may be in.
 struct FinishedPixels {
   const float* in;
