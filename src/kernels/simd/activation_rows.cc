@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/simd/activation_rows.h"
 
+#include <limits>
+
 #define REPRISE_FEW_TARGETS
 #include "kernels/simd/targets.h"
 
@@ -55,8 +57,11 @@ struct LeakyReluFn {
 struct EluFn {
   explicit EluFn(const float* numbers) : negative(numbers[0]), positive(numbers[1]), inner(numbers[2]) {}
   HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec a) const {
-    const FloatVec below = hn::Mul(Expm1(hn::Mul(a, Const(inner))), Const(negative));
-    return hn::IfThenElse(hn::Le(a, hn::Zero(FloatTag())), below, hn::Mul(a, Const(positive)));
+    const FloatVec zero = hn::Zero(FloatTag());
+    const FloatVec x = hn::Mul(a, Const(inner));
+    const bool is_usual = inner > 0 && inner <= std::numeric_limits<float>::max();
+    const FloatVec power = is_usual ? Expm1OfNegative(x) : Expm1(x);
+    return hn::IfThenElse(hn::Le(a, zero), hn::Mul(power, Const(negative)), hn::Mul(a, Const(positive)));
   }
   float negative, positive, inner;
 };

@@ -187,6 +187,15 @@ HWY_INLINE HWY_ATTR FloatVec Expm1(FloatVec x) {
   return KeepNaN(x, hn::IfThenElse(hn::Eq(x, hn::Zero(FloatTag())), x, result));
 }
 
+/// e^x - 1 of x <= 0; of other numbers it is nothing in particular.
+HWY_INLINE HWY_ATTR FloatVec Expm1OfNegative(FloatVec x) {
+  const IntTag di;
+  // Below it is -1, rounded.
+  const ExpParts parts = ReduceExp(hn::Max(x, Const(-20.0f)));
+  const FloatVec power = hn::BitCast(FloatTag(), hn::Add(parts.n.exponent, hn::BitCast(di, Const(1.0f))));
+  return hn::CopySign(hn::MulAdd(Expm1Reduced(parts.r), power, hn::Sub(power, Const(1.0f))), x);  // of zeros
+}
+
 /// 1 + e^-x where that is no more than a number: one half of Sigmoid and Silu. \pre |x| <= 86
 HWY_INLINE HWY_ATTR FloatVec OnePlusExpOfNegative(FloatVec x) {
   return hn::Add(Const(1.0f), NormalExp(ReduceExp<true>(x)));

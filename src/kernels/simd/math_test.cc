@@ -32,6 +32,7 @@ const Function kFunctions[] = {
     {"atan", MathRow::kAtan, REPRISE_STD(atan), 2.2},
     {"cos", MathRow::kCos, REPRISE_STD(cos), 2.2},
     {"cosh", MathRow::kCosh, REPRISE_STD(cosh), 2.2},
+    {"elu", ActivationRow::kElu, [](double x) { return x > 0 ? x : std::expm1(x); }, 2.2},
     {"erf", MathRow::kErf, REPRISE_STD(erf), 2.2},
     {"erfc", MathRow::kErfc, REPRISE_STD(erfc), 5.5},
     {"exp", MathRow::kExp, REPRISE_STD(exp), 2.2},
@@ -80,7 +81,11 @@ TEST(MathTest, ErrorsStayWithinTheirBoundsOnEveryInstructionSet) {
     ForEachTarget([&](int64_t target) {
       std::vector<float>& first = first_of[testing::HasFusedMultiplyAdd(target)];
       std::vector<float> y(x.size());
-      const RowArgs args{y.data(), {x.data()}, nullptr};
+      RowArgs args{};
+      args.out = y.data();
+      args.in[0] = x.data();
+      constexpr float kOnes[] = {1, 1, 1};  // of elu
+      args.numbers = kOnes;
       const ElementRow row = std::visit([](auto which) { return Find(which); }, function.row);
       row.function(&args, 0, static_cast<int64_t>(x.size()));
       if (!first.empty()) {
