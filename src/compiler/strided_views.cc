@@ -130,7 +130,7 @@ std::optional<std::vector<int64_t>> ReshapedStrides(const std::vector<int64_t>& 
 
 bool WritesStrides(const Node& node, int32_t dtype) {
   if (IsAmong(node.type, kProducts)) return dtype == kFloat || dtype == kFloat16 || dtype == kBFloat16;
-  return IsAmong(node.type, kGathers) || IsAmong(node.type, kElementwise);
+  return IsAmong(node.type, kGathers) || node.type == "IndexByTensor" || IsAmong(node.type, kElementwise);
 }
 
 namespace {

@@ -2,6 +2,7 @@
 #include "kernels/indexed.h"
 
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/arithmetic.h"
 
@@ -12,6 +13,9 @@ constexpr int64_t kBlock = 256;      // items resolved or staged at a time
 constexpr int64_t kTable = 1024;     // items resolved at a time for several rows
 constexpr int64_t kNowhere = -1;     // the offset of an index out of range
 constexpr int64_t kManySlices = 64;  // enough for any number of threads
+// Elements of rows that are cut by place: to read their index costs less than they do, and lines of them are few.
+constexpr int64_t kLeastOfPlace = 32;
+constexpr int64_t kMostOfPlace = 4096;
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kMostBytesAhead = 16 << 10;  // half of the smallest first-level cache
 
@@ -104,11 +108,46 @@ class NextPlaces {
   int64_t step_ = 0;
 };
 
+// Which of n <= kBlock items of the one index are in `range`, written to `own`. No branch, which nobody could foresee.
+int64_t FindOwn(const IndexOperand& operand, const char* data, int64_t stride, int64_t n, Range range, int64_t* own) {
+  const auto find = [&](auto is_wide) {
+    const int64_t wrap = operand.wraps ? operand.size : 0;
+    const auto span = static_cast<uint64_t>(range.end - range.begin);
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      int64_t index = LoadIndex(data + i * stride, is_wide);
+      index += index < 0 ? wrap : 0;
+      own[count] = i;
+      count += static_cast<uint64_t>(index - range.begin) < span ? 1 : 0;
+    }
+    return count;
+  };
+  return operand.is_wide ? find(std::true_type()) : find(std::false_type());
+}
+
+// As ForEachIndexed, of rows that a part of the places has.
+template <class Rows>
+void ForEachOfPlaces(const IndexLoop& loop, Range range, char* value, char* self, const void* index_data, Rows&& rows) {
+  const IndexOperand& operand = loop.indices[0];
+  const char* const indices = static_cast<const char*>(index_data) + operand.begin;
+  const int64_t stride = operand.strides[0];
+  int64_t own[kBlock];
+  for (int64_t begin = 0; begin < loop.sizes[0]; begin += kBlock) {
+    const char* const at = indices + begin * stride;
+    const int64_t count = FindOwn(operand, at, stride, std::min(kBlock, loop.sizes[0] - begin), range, own);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t offset = OffsetOf(operand, LoadIndex(at + own[i] * stride, operand.is_wide));
+      rows(value + (begin + own[i]) * loop.value_strides[0], self, offset, loop.sizes[1]);
+    }
+  }
+}
+
 // Calls rows(value, self, offset, n) for runs of the innermost dim with one place, or items(value, self, places, n) for
 // pieces of at most kBlock items with a place each.
 template <class Rows, class Items>
 void ForEachIndexed(const IndexLoop& loop, Range range, char* value, char* self, const void* const* index_data,
                     Rows&& rows, Items&& items) {
+  if (loop.by_places) return ForEachOfPlaces(loop, range, value, self, index_data[0], rows);
   int64_t sizes[kMaxRank];
   for (int d = 0; d < loop.rank; ++d) sizes[d] = loop.sizes[d];
   if (loop.split >= 0) sizes[loop.split] = range.end - range.begin;
@@ -468,6 +507,10 @@ void IndexLoop::Finish(bool writes_self) {
     return;
   }
   split = -1;
+  by_places = writes_self && rank == 2 && index_count == 1 && self_strides[0] == 0 && indices[0].strides[1] == 0 &&
+              indices[0].step > 0 && indices[0].size >= kManySlices && sizes[1] >= kLeastOfPlace &&
+              sizes[1] <= kMostOfPlace;
+  if (by_places) return;
   for (int d = 0; d < rank; ++d) {
     // Along a dim that self walks by itself, places differ as long as the strides of self keep elements apart.
     if (writes_self && self_strides[d] == 0) continue;

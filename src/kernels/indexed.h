@@ -9,7 +9,9 @@
 // Sums      Integers wrap modulo 2^bits; bool + is or, bool * is and. float16 and bfloat16 are added up by the caller
 // in
 //   float32: the accumulating functions take no 16-bit float as self.
-// Splitting along one dim of the loop, IndexLoop::split, which never leads two items to one place when it matters.
+// Splitting along one dim of the loop, IndexLoop::split, which never leads two items to one place when it matters;
+// where
+//   rows are written that one index each finds, by place, so that each part reads all indices.
 #pragma once
 
 #include "kernels/cast.h"
@@ -33,7 +35,8 @@ struct IndexOperand {
 struct IndexLoop {
   int rank = 0;
   int index_count = 0;
-  int split = -1;  // dim whose positions a Range counts; -1: none, all is one unit
+  int split = -1;          // dim whose positions a Range counts; -1: none, all is one unit
+  bool by_places = false;  // a Range counts values of the one index: each part writes what belongs to its own
   int64_t sizes[kMaxRank] = {};
   int64_t value_strides[kMaxRank] = {};  // bytes
   int64_t self_strides[kMaxRank] = {};   // bytes; 0 along dims that only the indices walk
@@ -53,8 +56,8 @@ struct IndexLoop {
     for (int d = 0; d < rank; ++d) product *= sizes[d];
     return product;
   }
-  /// Positions of the split dim.
-  int64_t units() const { return split < 0 ? 1 : sizes[split]; }
+  /// Positions of the split dim, or places.
+  int64_t units() const { return by_places ? indices[0].size : split < 0 ? 1 : sizes[split]; }
 };
 
 enum class ScatterOp : uint8_t { kReplace, kAdd, kMultiply };

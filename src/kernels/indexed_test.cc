@@ -12,7 +12,7 @@ namespace {
 using testing::Pick;
 using testing::Rng;
 
-constexpr int64_t kRows = 40;
+constexpr int64_t kRows = 70;  // enough to be cut by place
 constexpr int64_t kColumns = 300;
 constexpr int64_t kItems = 90;
 
@@ -74,18 +74,25 @@ TEST_P(IndexedTest, CutsOfGathersMakeNoDifference) {
 
 TEST_P(IndexedTest, CutsOfScattersMakeNoDifference) {
   loop_.Finish(true);
+  EXPECT_EQ(loop_.by_places, !GetParam());
+  IndexLoop in_one_go = loop_;
+  in_one_go.by_places = false;
+  in_one_go.split = -1;
   const std::vector<float> value = Numbers(rng_, kItems * kColumns);
   const void* indices[] = {index_.data()};
   for (ScatterOp op : {ScatterOp::kReplace, ScatterOp::kAdd, ScatterOp::kMultiply}) {
     std::vector<float> whole(kRows * kColumns, 1);
     std::vector<float> pieces = whole;
-    const auto scatter = [&](std::vector<float>& self, Range range) {
-      ScatterIndexed(loop_, op, reinterpret_cast<char*>(self.data()), DType::kFloat, indices,
+    std::vector<float> at_once = whole;
+    const auto scatter = [&](const IndexLoop& loop, std::vector<float>& self, Range range) {
+      ScatterIndexed(loop, op, reinterpret_cast<char*>(self.data()), DType::kFloat, indices,
                      reinterpret_cast<const char*>(value.data()), DType::kFloat, nullptr, range);
     };
-    scatter(whole, {0, loop_.units()});
-    InPieces(rng_, loop_.units(), [&](Range range) { scatter(pieces, range); });
+    scatter(loop_, whole, {0, loop_.units()});
+    InPieces(rng_, loop_.units(), [&](Range range) { scatter(loop_, pieces, range); });
+    scatter(in_one_go, at_once, {0, 1});
     EXPECT_EQ(whole, pieces);
+    EXPECT_EQ(whole, at_once);
     EXPECT_NE(whole, std::vector<float>(kRows * kColumns, 1));
   }
 }

@@ -232,6 +232,10 @@ TEST_F(CompilerMemory, JoinedRowsAreWrittenInPlace) {
       {"r = Relu(x)\ng = GatherV2(x = t, indices = ai, axis = zero)\nh = GatherV2(x = t, indices = bi, axis = zero)\n"
        "y = ConcatD(g, r, h) {N = 3, concat_dim = 1}\nreturn y",
        2},
+      {"r = Relu(x)\ng = IndexByTensor(indices0 = ai, x = t) {indices_mask = [1]}\n"
+       "h = IndexByTensor(indices0 = bi, x = t) {indices_mask = [1]}\ny = ConcatD(g, r, h) {N = 3, concat_dim = 1}\n"
+       "return y",
+       4},
       // Rows of two dims, seen as one; a product.
       {"m = MatMulV2(x1 = x, x2 = x) {transpose_x2 = true}\nh = GatherV2(x = u, indices = bi, axis = zero)\n"
        "s = Const() : int64 [2] = 3, 6\nf = Reshape(x = h, shape = s)\ny = ConcatV2(x0 = f, x1 = m, concat_dim = one) "

@@ -168,7 +168,8 @@ Launch& AddGather(OpCall& call, IndexLoop loop, const Operand& self) {
 
 // ---- Scatters ----
 
-constexpr int64_t kLeastOfRow = 32;  // elements of each row that a part of a scatter writes
+constexpr int64_t kElementsOfIndex = 16;  // of a row, that are worth reading one index again
+constexpr int64_t kLeastOfRow = 32;       // elements of each row that a part of a scatter writes
 
 struct ScatterState {
   IndexLoop loop;
@@ -276,8 +277,14 @@ Status AddScatter(OpCall& call, Scatter scatter, MakeLoop&& make_loop) {
   } else {
     launch.units = state->loop.units();
     launch.grain = GrainOf(2 * items / launch.units);
-    // Each part walks all indices again: it does so for whole lines, if there are enough of them.
-    if (state->loop.split == state->loop.rank - 1) launch.grain = std::max(launch.grain, kLeastOfRow);
+    // Each part walks all indices again: it does so for whole lines, if there are enough of them, or for so many places
+    // that their rows cost more.
+    const kernels::IndexLoop& loop = state->loop;
+    if (loop.split == loop.rank - 1) launch.grain = std::max(launch.grain, kLeastOfRow);
+    if (loop.by_places) {
+      const int64_t parts = std::max<int64_t>(2, loop.sizes[1] / kElementsOfIndex);
+      launch.grain = std::max(launch.grain, (launch.units + parts - 1) / parts);
+    }
     if (has_target) AddCopy(call, &output, target, nullptr, target);
   }
   launch.state = std::move(state);
