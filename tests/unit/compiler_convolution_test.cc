@@ -68,6 +68,57 @@ TEST(CompilerConvolution, WhatFollowsIsFused) {
   });
 }
 
+// Parts of the channels become convolutions, also behind the reshape of one over a single dim.
+TEST(CompilerConvolution, SplitsBecomeConvolutions) {
+  const std::string one = "one = Const() : int64 [1] = 1\n";
+  const std::string filter = "f = Const() : float32 [48, 16, 3, 3] = 0.5, -0.25, 1, 0.125 ...\n";
+  const std::string bias =
+      "b = Const() : float32 [48] = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19 ...\n";
+  const std::string conv = "p = Conv2D(x = x, filter = f, bias = b) {" + kPlain;
+  const std::string split = "n = Const() : int64 [2] = 16, 32\n";
+  const std::string splits = "q = SplitV(x = p, size_splits = n, split_dim = one) {num_split = 2}\n";
+  const std::string row = "x = Data() : float32 [1, 16, 1, 9]\n";
+  const std::string list = "data_format = \"NCHW\", pads = [0, 0, 0, 0], strides = [1, 1, 1, 1]}\n";
+  ExpectFusions({
+      {"ConvSplitFusionPass",
+       kImage + filter + bias + one + split + conv + splits + "y = Sub(q:0, q:0)\nreturn y, q:1\n",
+       kImage + "f_0 = Const() : float32 [16, 16, 3, 3] = 0.5, -0.25, 1, 0.125 ...\n" +
+           "b_0 = Const() : float32 [16] = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16\n" +
+           "f_1 = Const() : float32 [32, 16, 3, 3] = 0.125 ...\n" + "b_1 = Const() : float32 [32] = 17, 18, 19 ...\n" +
+           "p_0 = Conv2D(x = x, filter = f_0, bias = b_0) {" + kPlain +
+           "p_1 = Conv2D(x = x, filter = f_1, bias = b_1) {" + kPlain + "y = Sub(p_0, p_0)\nreturn y, p_1\n"},
+      {"ConvSplitFusionPass",
+       row + "f = Const() : float32 [32, 16, 1, 1] = 0.5, -0.25 ...\ns = Const() : int64 [3] = 1, 32, 9\n" +
+           "p = Conv2D(x = x, filter = f) {" + list + "r = Reshape(x = p, shape = s)\n" +
+           "q = SplitD(x = r) {num_split = 2, split_dim = -2}\nreturn q:1, q:0\n",
+       row + "f_0 = Const() : float32 [16, 16, 1, 1] = 0.5, -0.25 ...\n" +
+           "f_1 = Const() : float32 [16, 16, 1, 1] = -0.25 ...\np_0_shape = Const() : int64 [3] = 1, 16, 9\n" +
+           "p_1_shape = Const() : int64 [3] = 1, 16, 9\n" + "p_0 = Conv2D(x = x, filter = f_0) {" + list +
+           "p_1 = Conv2D(x = x, filter = f_1) {" + list +
+           "p_0_view = Reshape(x = p_0, shape = p_0_shape)\np_1_view = Reshape(x = p_1, shape = p_1_shape)\n" +
+           "return p_1_view, p_0_view\n"},
+  });
+  const std::string head = kImage + filter + one;
+  ExpectRefusals({
+      {"ConvSplitFusionPass", head + split + "b = Data() : float32 [48]\n" + conv + splits + "return q, q:1\n",
+       "the bias is not constant"},
+      {"ConvSplitFusionPass", head + bias + split + conv + splits + "return q, q:1, p\n", "other users"},
+      {"ConvSplitFusionPass", head + bias + "n = Const() : int64 [2] = 8, 40\n" + conv + splits + "return q, q:1\n",
+       "no multiple of 16 channels"},
+      {"ConvSplitFusionPass",
+       kImage + one + "f = Data() : float32 [48, 16, 3, 3]\n" + bias + split + conv + splits + "return q, q:1\n",
+       "the filter is not constant"},
+      {"ConvSplitFusionPass",
+       kImage + "f = Const() : float32 [48, 8, 3, 3] = 0.5 ...\n" + one + bias + split +
+           "p = Conv2D(x = x, filter = f, bias = b) {groups = 2, " + kPlain + splits + "return q, q:1\n",
+       "has groups"},
+      {"ConvSplitFusionPass",
+       head + bias + "two = Const() : int64 [1] = 2\nn = Const() : int64 [2] = 2, 4\n" + conv +
+           "q = SplitV(x = p, size_splits = n, split_dim = two) {num_split = 2}\nreturn q, q:1\n",
+       ""},
+  });
+}
+
 TEST(CompilerConvolution, ChainsGetChannelsBehind) {
   const std::string last = "data_format = \"NHWC\", pads = [1, 1, 1, 1], strides = [1, 1, 1, 1]}\n";
   const std::string turned = "f_nhwc = Const() : float32 [16, 3, 3, 16] = 0.5, -0.25, 1, 0.125 ...\n";

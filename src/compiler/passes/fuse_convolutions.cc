@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What follows a convolution, as a part of it: a sum with another tensor, an activation. Pools that need no mask.
+// What follows a convolution, as a part of it: a sum with another tensor, an activation. Convolutions whose channels
+// are split. Pools that need no mask.
+#include <algorithm>
 #include <limits>
+#include <span>
 
+#include "compiler/constant.h"
 #include "compiler/passes/fusions.h"
+#include "compiler/passes/image_members.h"
 #include "compiler/passes/patterns.h"
+#include "compiler/type_numbers.h"
 
 namespace reprise::compiler {
 namespace {
@@ -138,6 +144,120 @@ void FuseMask(Match& match) {
   match.Replace("MaxPoolWithArgmaxV3", {{"x", match.In("x")}}, std::move(attributes));
 }
 
+// ---- Channels that are split ----
+
+// Outputs of a part that a convolution of its own is worth: whole vectors.
+constexpr int64_t kLeastOutputsOfPart = 16;
+constexpr size_t kMostParts = 4;
+
+// Rows of a constant, from `begin` on.
+std::shared_ptr<const Constant> RowsOf(const Constant& constant, int64_t begin, int64_t count) {
+  auto rows = std::make_shared<Constant>();
+  rows->dtype = constant.dtype;
+  rows->shape = constant.shape;
+  rows->shape[0] = count;
+  const size_t bytes = constant.bytes.size() / static_cast<size_t>(constant.shape[0]);
+  const auto first = constant.bytes.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(begin) * bytes);
+  rows->bytes.assign(first, first + static_cast<std::ptrdiff_t>(static_cast<size_t>(count) * bytes));
+  return rows;
+}
+
+// Each part of the channels gets a convolution of its own, which what follows the part can become a part of.
+class ConvSplitter {
+ public:
+  ConvSplitter(Graph& graph, PassContext& context)
+      : graph_(graph), context_(context), rewriter_(graph), images_(rewriter_) {}
+
+  void Visit(NodeId id) {
+    const std::string& type = at(id).type;
+    if (at(id).is_removed || (type != "SplitD" && type != "SplitV")) return;
+    const auto member = images_.Of(id);
+    if (!member || HasOrder(id)) return;
+    Port whole = at(id).inputs[member->images[0]].source;
+    if (at(whole.node).type == "Reshape") {
+      const auto reshape = images_.Of(whole.node);
+      if (!reshape || !rewriter_.HasOneReader(whole) || HasOrder(whole.node)) return;
+      whole = at(whole.node).inputs[reshape->images[0]].source;
+    }
+    const NodeId convolution = whole.node;
+    if (at(convolution).type != "Conv2D") return;
+    if (const char* const reason = WhyNot(id, whole)) return context_.Refused(at(convolution), reason);
+    int64_t begin = 0;
+    for (uint32_t output = 0; output < at(id).outputs.size(); ++output) {
+      const int64_t count = ChannelsOf({id, output});
+      rewriter_.ReplaceUses({id, output}, PartOf(convolution, id, output, begin, count));
+      begin += count;
+    }
+    rewriter_.RemoveWithSources(id);
+    context_.Changed();
+  }
+
+ private:
+  const Node& at(NodeId id) const { return std::as_const(graph_).at(id); }
+  int64_t ChannelsOf(Port port) const { return std::as_const(graph_).TensorOf(port).shape.numbers()[1]; }
+  bool HasOrder(NodeId id) { return !rewriter_.FollowersOf(id).empty() || !at(id).after.empty(); }
+
+  const char* WhyNot(NodeId split, Port sums) {
+    const NodeId convolution = sums.node;
+    const std::vector<Output>& parts = at(split).outputs;
+    if (!images_.Of(convolution)) return "the filter is not constant";
+    if (!rewriter_.HasOneReader(sums) || HasOrder(convolution)) return "the result has other users";
+    if (parts.size() > kMostParts) return "the channels are split into many parts";
+    for (uint32_t output = 0; output < parts.size(); ++output) {
+      if (!images_.SizesOf({split, output})) return "the shape of a part is not known";
+      if (ChannelsOf({split, output}) % kLeastOutputsOfPart != 0) return "a part has no multiple of 16 channels";
+    }
+    if (!images_.SizesOf(sums)) return "the shape of the result is not known";
+    const auto groups = at(convolution).attributes.find("groups");
+    if (groups != at(convolution).attributes.end() && groups->second != opdef::AttributeValue(int64_t{1}))
+      return "the convolution has groups";
+    for (const char* operand : {"bias", "offset_w"}) {
+      const auto input = images_.InputOf(convolution, operand);
+      if (!input || !at(convolution).inputs[*input].source.is_set()) continue;
+      if (std::string_view(operand) == "offset_w") return "the convolution has an offset";
+      if (images_.ConstantOf(at(convolution).inputs[*input].source) == nullptr) return "the bias is not constant";
+    }
+    return nullptr;
+  }
+
+  Port PartOf(NodeId convolution, NodeId split, uint32_t output, int64_t begin, int64_t count) {
+    const std::string name = at(convolution).name + "_" + std::to_string(output);
+    const NodeId part = rewriter_.Clone(convolution, name);
+    for (const char* operand : {"filter", "bias"}) {
+      const auto input = images_.InputOf(convolution, operand);
+      if (!input || !at(convolution).inputs[*input].source.is_set()) continue;
+      const NodeId all = at(convolution).inputs[*input].source.node;
+      const NodeId rows =
+          rewriter_.AddConstant(at(all).name + "_" + std::to_string(output), RowsOf(*at(all).constant, begin, count));
+      rewriter_.Set({part, *input}, {rows, 0});
+    }
+    std::vector<int64_t> sizes = std::as_const(graph_).TensorOf({convolution, 0}).shape.numbers();
+    sizes[1] = count;
+    graph_.at(part).outputs[0].tensor.shape = opdef::Shape::Of(sizes);
+    const Tensor wanted = graph_.TensorOf({split, output});
+    const std::vector<int64_t> numbers = wanted.shape.numbers();
+    if (numbers == sizes) return {part, 0};
+    const NodeId shape = rewriter_.AddConstant(
+        name + "_shape",
+        MakeConstant(kInt64Number, {static_cast<int64_t>(numbers.size())}, std::span<const int64_t>(numbers)));
+    return {rewriter_.AddOperator(name + "_view", "Reshape", {{part, 0}, {shape, 0}}, wanted), 0};
+  }
+
+  Graph& graph_;
+  PassContext& context_;
+  Rewriter rewriter_;
+  ImageMembers images_;
+};
+
+Status RunSplit(Graph& graph, PassContext& context) {
+  const bool has_convolutions = std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                                            [](const Node& node) { return !node.is_removed && node.type == "Conv2D"; });
+  if (!has_convolutions) return {};
+  ConvSplitter splitter(graph, context);
+  for (NodeId id = 0, count = static_cast<NodeId>(graph.nodes.size()); id < count; ++id) splitter.Visit(id);
+  return {};
+}
+
 Status RunMask(Graph& graph, PassContext& context) {
   return RunFusion(graph, context, {"MaxPoolWithArgmaxV1"}, FuseMask);
 }
@@ -148,6 +268,7 @@ Status RunActivation(Graph& graph, PassContext& context) {
 
 constexpr Pass kConvolutionPasses[] = {
     Fusion("MaxPoolMaskFusionPass", RunMask, "largest elements of windows without their mask"),
+    Fusion("ConvSplitFusionPass", RunSplit, "a convolution for each part of its channels"),
     Fusion("ConvAddFusionPass", RunSum, "a tensor added to a convolution"),
     Fusion("ConvActivationFusionPass", RunActivation, "Relu, bounds, HardSwish or Swish behind a convolution"),
 };
