@@ -16,6 +16,7 @@ constexpr int64_t kDepth = 256;          // of a block of the product
 constexpr int64_t kUnits = 16;           // at most
 constexpr int64_t kLeastCost = 1 << 16;  // multiply-adds of a unit
 constexpr int64_t kSlack = 8;            // elements behind the last pixel that are read
+constexpr int64_t kMostKept = 1 << 18;   // elements of rows that are kept: the second-level cache
 
 int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
 int64_t FloorDivide(int64_t n, int64_t by) { return n >= 0 ? n / by : -DivideUp(-n, by); }
@@ -43,6 +44,9 @@ bool TapColumns::Pays(const ConvShape& shape) {
   if (!is_flat || taps == 1 || shape.groups != 1 || shape.out_channels > kMostOutputs ||
       shape.in_channels < kLeastChannels)
     return false;
+  const ConvDim& w = shape.dims[2];
+  const int64_t row = (w.in + 2 * (w.kernel - 1) * w.dilation) * taps * shape.out_channels;
+  if ((SpanOf(shape.dims[1], shape.transposed) + 2) * row > kMostKept) return false;
   const int64_t lanes = simd::PanelWidth(float()) / 2;
   const int64_t by_outputs = PairsOf(shape) * DivideUp(shape.out_channels, lanes) * shape.in_channels;
   const int64_t inputs = shape.batch * shape.dims[1].in * shape.dims[2].in;

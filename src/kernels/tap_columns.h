@@ -20,7 +20,7 @@ namespace reprise::kernels {
 /// Everything that follows from a shape; const and safe for use by many threads.
 class TapColumns {
  public:
-  /// Whether it computes this, in fewer vectors than outputs by taps are.
+  /// Whether it computes this, in fewer vectors than outputs by taps are, and keeps no more than the caches do.
   static bool Pays(const ConvShape& shape);
 
   /// \pre Pays(shape)

@@ -191,12 +191,14 @@ TEST(TapColumnsTest, InfinitiesMeetThePadding) {
   }
 }
 
-// More outputs than a vector has use for, and taps of few channels, are left to the other ways.
+// More outputs than a vector has use for, taps of few channels, and rows that no cache keeps are left to the other
+// ways.
 TEST(TapColumnsTest, OthersAreNotTaken) {
   ForEachTarget([&](int64_t target) {
     for (const Case& c :
          {Case{false, 1, 64, 12, 12, 9, 3, 3, 1, 1, 1, 1, 1}, Case{false, 1, 15, 12, 12, 3, 3, 3, 1, 1, 1, 1, 1},
-          Case{false, 1, 64, 12, 12, 3, 1, 1, 1, 1, 0, 0, 1}, Case{false, 1, 64, 12, 12, 3, 3, 3, 4, 4, 1, 1, 1}}) {
+          Case{false, 1, 64, 12, 12, 3, 1, 1, 1, 1, 0, 0, 1}, Case{false, 1, 16, 12, 4096, 8, 9, 9, 1, 1, 4, 4, 1},
+          Case{false, 1, 64, 12, 12, 3, 3, 3, 4, 4, 1, 1, 1}}) {
       EXPECT_FALSE(TapColumns::Pays(ShapeOf(c))) << hwy::TargetName(target) << ", " << c.outputs << ", " << c.channels;
     }
   });
