@@ -106,6 +106,10 @@ TEST(CompilerConvolution, SplitsBecomeConvolutions) {
       {"ConvSplitFusionPass", head + bias + "n = Const() : int64 [2] = 8, 40\n" + conv + splits + "return q, q:1\n",
        "no multiple of 16 channels"},
       {"ConvSplitFusionPass",
+       "x = Data() : float32 [1, 128, 6, 5]\nf = Const() : float32 [48, 128, 3, 3] = 0.5 ...\n" + one + bias + split +
+           conv + splits + "return q, q:1\n",
+       "to read the input for each part"},
+      {"ConvSplitFusionPass",
        kImage + one + "f = Data() : float32 [48, 16, 3, 3]\n" + bias + split + conv + splits + "return q, q:1\n",
        "the filter is not constant"},
       {"ConvSplitFusionPass",

@@ -149,6 +149,8 @@ void FuseMask(Match& match) {
 // Outputs of a part that a convolution of its own is worth: whole vectors.
 constexpr int64_t kLeastOutputsOfPart = 16;
 constexpr size_t kMostParts = 4;
+// Channels of the inputs that are read once more, for each of the outputs that are not copied.
+constexpr int64_t kMostReadAgain = 2;
 
 // Rows of a constant, from `begin` on.
 std::shared_ptr<const Constant> RowsOf(const Constant& constant, int64_t begin, int64_t count) {
@@ -208,6 +210,11 @@ class ConvSplitter {
       if (ChannelsOf({split, output}) % kLeastOutputsOfPart != 0) return "a part has no multiple of 16 channels";
     }
     if (!images_.SizesOf(sums)) return "the shape of the result is not known";
+    const auto x = images_.InputOf(convolution, "x");
+    const auto inputs = images_.SizesOf(at(convolution).inputs[*x].source);
+    if (!inputs) return "the shape of the input is not known";
+    if ((static_cast<int64_t>(parts.size()) - 1) * (*inputs)[1] > kMostReadAgain * ChannelsOf(sums))
+      return "to read the input for each part costs more than a copy";
     const auto groups = at(convolution).attributes.find("groups");
     if (groups != at(convolution).attributes.end() && groups->second != opdef::AttributeValue(int64_t{1}))
       return "the convolution has groups";
