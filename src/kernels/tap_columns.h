@@ -23,7 +23,7 @@ class TapColumns {
   /// Whether it computes this, in fewer vectors than outputs by taps are, and keeps no more than the caches do.
   static bool Pays(const ConvShape& shape);
 
-  /// \pre Pays(shape)
+  /// \pre one group; nothing in the first of three dims; at most 8 outputs
   explicit TapColumns(const ConvShape& shape);
 
   int64_t packed_elements() const { return panels_ * width_ * depth_; }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/channels_last_conv.h"
+#include "kernels/simd/matmul_tile.h"
 #include "kernels/simd/test_targets.h"
 
 namespace reprise::kernels {
@@ -77,8 +78,8 @@ Operands OperandsOf(const Case& c) {
           Numbers(c.batch * shape.dims[1].out * shape.dims[2].out * c.outputs, 7)};
 }
 
-// As the formula says, a zero for each element outside of the input.
-std::vector<float> Expected(const Case& c, const Operands& operands) {
+// As the formula says, a zero for each element outside of the input; with `follows`, bias, addend and ReLU.
+std::vector<float> Expected(const Case& c, const Operands& operands, bool follows = true) {
   const ConvShape shape = ShapeOf(c);
   const int64_t rows = shape.dims[1].out;
   const int64_t pixels = shape.dims[2].out;
@@ -100,8 +101,11 @@ std::vector<float> Expected(const Case& c, const Operands& operands) {
         }
       }
     }
-    sum += operands.bias[static_cast<size_t>(o)] + operands.addend[static_cast<size_t>(i)];
-    expected[static_cast<size_t>(i)] = sum <= 0 ? 0 : sum;
+    if (follows) {
+      sum += operands.bias[static_cast<size_t>(o)] + operands.addend[static_cast<size_t>(i)];
+      sum = sum <= 0 ? 0 : sum;
+    }
+    expected[static_cast<size_t>(i)] = sum;
   }
   return expected;
 }
@@ -152,9 +156,45 @@ constexpr Case kCases[] = {
     {true, 1, 64, 30, 30, 4, 3, 3, 1, 1, 1, 1, 1},  {true, 1, 20, 10, 11, 2, 3, 3, 2, 1, 0, 2, 3},
     {true, 1, 40, 1, 100, 3, 1, 16, 1, 8, 0, 4, 1}};
 
+// The class by itself, also where it would not pay.
+TEST(TapColumnsTest, SumsAreTheFormula) {
+  for (size_t i = 0; i < std::size(kCases); ++i) {
+    const Case& c = kCases[i];
+    const ConvShape shape = ShapeOf(c);
+    const Operands x = OperandsOf(c);
+    const int64_t taps = c.kernel_h * c.kernel_w;
+    const int64_t width = shape.dims[2].out;
+    std::vector<float> lines;  // weights as [output, tap, channel]
+    for (int64_t o = 0; o < c.outputs; ++o) {
+      for (int64_t t = 0; t < taps; ++t) {
+        for (int64_t k = 0; k < c.channels; ++k) {
+          const int64_t line = c.transposed ? k * c.outputs + o : o * c.channels + k;
+          lines.push_back(x.weights[static_cast<size_t>(line * taps + t)]);
+        }
+      }
+    }
+    const std::vector<float> expected = Expected(c, x, false);
+    ForEachTarget([&](int64_t target) {
+      const TapColumns conv(shape);
+      std::vector<float> packed(static_cast<size_t>(conv.packed_elements()));
+      std::vector<double> scratch(static_cast<size_t>(std::max(conv.ScratchBytes(), conv.PackScratchBytes()) / 8));
+      conv.Pack(lines.data(), packed.data(), scratch.data());
+      std::vector<float> results(expected.size(), -1);
+      for (int64_t unit = conv.units() - 1; unit >= 0; --unit) {
+        const Range rows = conv.RowsOf(unit);
+        conv.Run({x.in.data(), c.height * c.width * c.channels, c.width * c.channels, c.channels, packed.data(),
+                  results.data() + rows.begin * width * c.outputs, c.outputs},
+                 rows, scratch.data());
+      }
+      EXPECT_EQ(results, expected) << hwy::TargetName(target) << ", case " << i;
+    });
+  }
+}
+
 TEST(TapColumnsTest, EveryInstructionSetGivesTheFormula) {
   int by_tap_columns = 0;
   int most_units = 0;
+  int64_t most_lanes = 0;
   for (size_t i = 0; i < std::size(kCases); ++i) {
     const Case& c = kCases[i];
     const Operands x = OperandsOf(c);
@@ -162,12 +202,14 @@ TEST(TapColumnsTest, EveryInstructionSetGivesTheFormula) {
     const int targets = ForEachTarget([&](int64_t target) {
       const Computed run = RunUnits(c, x);
       by_tap_columns += run.by_tap_columns ? 1 : 0;
+      most_lanes = std::max(most_lanes, simd::PanelWidth(float()) / 2);
       if (run.by_tap_columns) most_units = std::max(most_units, run.units);
       EXPECT_EQ(run.results, expected) << hwy::TargetName(target) << ", case " << i;
     });
     EXPECT_GE(targets, 2) << "nothing was compared";
   }
-  EXPECT_GE(by_tap_columns, 20);
+  if (most_lanes < 8) return;  // short vectors are full without it
+  EXPECT_GE(by_tap_columns, 10);
   EXPECT_GE(most_units, 4);
 }
 
