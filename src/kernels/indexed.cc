@@ -118,7 +118,7 @@ int64_t FindOwn(const IndexOperand& operand, const char* data, int64_t stride, i
       int64_t index = LoadIndex(data + i * stride, is_wide);
       index += index < 0 ? wrap : 0;
       own[count] = i;
-      count += static_cast<uint64_t>(index - range.begin) < span ? 1 : 0;
+      count += static_cast<uint64_t>(index) - static_cast<uint64_t>(range.begin) < span ? 1 : 0;
     }
     return count;
   };

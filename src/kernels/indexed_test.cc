@@ -3,6 +3,8 @@
 // What tests/ops cannot see: the result does not depend on how the work is cut.
 #include "kernels/indexed.h"
 
+#include <limits>
+
 #include "kernels/remap.h"
 #include "kernels/test_tensor.h"
 
@@ -39,6 +41,8 @@ class IndexedTest : public ::testing::TestWithParam<bool> {
     const bool is_by_element = GetParam();
     index_.resize(static_cast<size_t>(kItems * (is_by_element ? kColumns : 1)));
     for (int64_t& index : index_) index = Pick(rng_, -kRows - 2, kRows + 1);
+    index_[5] = std::numeric_limits<int64_t>::min();
+    index_[6] = std::numeric_limits<int64_t>::max();
     loop_.index_count = 1;
     loop_.indices[0].size = kRows;
     loop_.indices[0].step = kColumns * 4;
