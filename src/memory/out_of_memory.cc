@@ -120,9 +120,12 @@ Status DeviceCache::OutOfMemory(const MemoryUse& held) const {
                                       "expandable_segments:True, or max_split_size_mb",
                                       Bytes(cached_for_all)));
   }
+  const bool is_beyond_all = held.request > held.device.total_bytes;  // whatever is given back
+  if (is_beyond_all) remedies.clear();
   if (remedies.empty()) {
-    remedies.emplace_back(0, holders.empty() ? "take a smaller batch, or start the program with a larger REPRISE_MEMORY"
-                                             : "free what is not needed, or take a smaller batch");
+    remedies.emplace_back(0, is_beyond_all || holders.empty()
+                                 ? "take a smaller batch, or start the program with a larger REPRISE_MEMORY"
+                                 : "free what is not needed, or take a smaller batch");
   }
   if (holders.empty()) holders.emplace_back(0, "nothing is held here: the request alone is too large");
   return Error(kOutOfDeviceMemory, std::move(what))

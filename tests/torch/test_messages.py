@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes as people make them, and what they read then: what is to blame, on which line, and what to do next."""
 import ast
-import gc
 import importlib.util
 import io
 import json
@@ -529,8 +528,10 @@ def time_before_the_record():
 
 @mistake("NPU out of memory: tried to allocate", "take a smaller batch", kind=torch.OutOfMemoryError, code=207001)
 def too_much_memory():
-    gc.collect()  # graphs of tests before, whose pools would be named
-    torch.empty(1 << 50, device="npu")  # named
+    graph = npu.NPUGraph()
+    with npu.graph(graph):
+        ones() + 1
+    torch.empty(1 << 50, device="npu")  # named; to reset the graph would not help
 
 
 @mistake("fraction must lie between 0 and 1", kind=ValueError)

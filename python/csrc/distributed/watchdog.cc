@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <set>
@@ -26,6 +27,7 @@ constexpr std::chrono::seconds kGrace{30};
 struct AllWatchdogs {
   std::mutex mutex;
   std::set<Watchdog*> live;
+  std::atomic<pid_t> process{0};  // whose they are
 };
 
 // Never destroyed: groups may end after static objects.
@@ -46,6 +48,7 @@ void Watchdog::Add(std::shared_ptr<Operation> operation) {
     process_ = getpid();
     thread_ = std::thread([this] { Loop(); });
     const std::lock_guard all_lock(Watchdogs().mutex);
+    if (Watchdogs().process.exchange(process_) != process_) Watchdogs().live.clear();  // those of a parent
     Watchdogs().live.insert(this);
   } else if (pending_.size() == 1) {
     changed_.notify_one();
@@ -65,7 +68,20 @@ void Watchdog::SetPaused(bool is_paused) {
   changed_.notify_one();
 }
 
+// A forked process has locks and waiters as the other threads of its parent had them at that moment: it neither takes
+// nor wakes them.
+bool Watchdog::IsOfParent() const noexcept { return process_ != 0 && process_ != getpid(); }
+
+Watchdog::~Watchdog() {
+  Stop();
+  if (IsOfParent()) (void)sync_.release();  // to destroy what somebody waits for waits for him
+}
+
 void Watchdog::Stop() noexcept {
+  if (IsOfParent()) {
+    if (thread_.joinable()) new std::thread(std::move(thread_));  // nothing to wait for
+    return;
+  }
   {
     const std::lock_guard all_lock(Watchdogs().mutex);
     Watchdogs().live.erase(this);
@@ -76,10 +92,6 @@ void Watchdog::Stop() noexcept {
     stops_ = true;
     changed_.notify_one();
     std::swap(thread, thread_);
-    if (process_ != getpid() && thread.joinable()) {
-      new std::thread(std::move(thread));  // of the process that this one was forked from: nothing to wait for
-      return;
-    }
   }
   if (!thread.joinable()) return;
   if (thread.get_id() == std::this_thread::get_id()) {
@@ -91,6 +103,7 @@ void Watchdog::Stop() noexcept {
 }
 
 void Watchdog::StopAll() noexcept {
+  if (Watchdogs().process != getpid()) return;
   for (;;) {
     Watchdog* one = nullptr;
     {

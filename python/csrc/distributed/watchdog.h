@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -33,7 +34,7 @@ class Watchdog {
   };
 
   explicit Watchdog(Rules rules) : rules_(std::move(rules)) {}
-  ~Watchdog() { Stop(); }
+  ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
@@ -56,12 +57,20 @@ class Watchdog {
   bool HandleFailure(const std::shared_ptr<Operation>& failed);
   [[noreturn]] void EndProcess(const std::string& why);
 
+  /// Of the process that this one was forked from.
+  bool IsOfParent() const noexcept;
+
   const Rules rules_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  struct Sync {
+    std::mutex mutex;
+    std::condition_variable changed;
+  };
+  std::unique_ptr<Sync> sync_ = std::make_unique<Sync>();
+  std::mutex& mutex_ = sync_->mutex;
+  std::condition_variable& changed_ = sync_->changed;
   std::list<std::shared_ptr<Operation>> pending_;
   std::thread thread_;
-  pid_t process_ = 0;  // that has the thread: a forked one has not
+  std::atomic<pid_t> process_{0};  // that has the thread: a forked one has not
   bool stops_ = false;
   bool is_paused_ = false;
   std::chrono::steady_clock::time_point failed_at_{};  // the first failure since Clear
