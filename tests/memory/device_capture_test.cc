@@ -511,12 +511,14 @@ TEST_F(Capturing, EmptyingTheCacheNeitherWaitsNorFreesWhatEagerWorkHas) {
   EXPECT_EQ(sim.waits, waits);
   EXPECT_EQ(sim.used(), 2 * kMiB);
   // Nor does running out of memory.
-  const Status refusal = Refusal(2 * kGiB, s1);
+  const Status refusal = Refusal(kGiB, s1);
   EXPECT_EQ(refusal.code(), 207001);
   EXPECT_THAT(refusal.detail().hint, HasSubstr("cached for stream 0x2: EmptyCache before the capture"));
+  EXPECT_THAT(Refusal(2 * kGiB, s1).detail().hint, HasSubstr("take a smaller batch"))
+      << "more than there is in total: nothing that is given back would do";
   EXPECT_EQ(sim.waits, waits);
   EXPECT_EQ(Stats().num_alloc_retries, 0);
-  EXPECT_EQ(Stats().num_ooms, 1);
+  EXPECT_EQ(Stats().num_ooms, 2);
   EndCapture();
 }
 
