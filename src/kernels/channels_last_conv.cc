@@ -37,8 +37,6 @@ using simd::kPatchPlaces;
 
 int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
-bool IsUnused(const ConvDim& dim) { return dim.in == 1 && dim.out == 1 && dim.kernel == 1 && dim.pad == 0; }
-
 // Dims of pixels, the innermost first.
 constexpr int kPixelDims[] = {4, 3, 2, 0};
 

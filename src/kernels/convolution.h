@@ -49,6 +49,9 @@ struct ConvShape {
   bool transposed = false;
 };
 
+/// A dim that is only there to make three.
+inline bool IsUnused(const ConvDim& dim) { return dim.in == 1 && dim.out == 1 && dim.kernel == 1 && dim.pad == 0; }
+
 /// Taps of the kernel.
 inline int64_t KernelSize(const ConvShape& shape) {
   return shape.dims[0].kernel * shape.dims[1].kernel * shape.dims[2].kernel;

@@ -38,10 +38,8 @@ int64_t SpanOf(const ConvDim& dim, bool transposed) {
 }  // namespace
 
 bool TapColumns::Pays(const ConvShape& shape) {
-  const ConvDim& d = shape.dims[0];
   const int64_t taps = shape.dims[1].kernel * shape.dims[2].kernel;
-  const bool is_flat = d.in == 1 && d.out == 1 && d.kernel == 1 && d.pad == 0;
-  if (!is_flat || taps == 1 || shape.groups != 1 || shape.out_channels > kMostOutputs ||
+  if (!IsUnused(shape.dims[0]) || taps == 1 || shape.groups != 1 || shape.out_channels > kMostOutputs ||
       shape.in_channels < kLeastChannels)
     return false;
   const ConvDim& w = shape.dims[2];

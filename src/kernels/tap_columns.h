@@ -54,6 +54,7 @@ class TapColumns {
 
   // Rows of the input that output row `row` of a picture may meet, in the padding, too.
   Range Reach(int64_t row) const;
+  int64_t row_elements() const { return pixels_ * columns_; }
 
   int64_t outputs_, taps_, depth_;
   int64_t columns_;  // taps by outputs
@@ -64,7 +65,6 @@ class TapColumns {
   std::vector<ConvPhase> phases_[2];       // of rows, of pixels
   int64_t ring_ = 0;                       // rows that are kept
   int64_t zeros_before_ = 0, pixels_ = 0;  // of a row of z, with its zeros
-  int64_t row_elements() const { return pixels_ * columns_; }
 };
 
 }  // namespace reprise::kernels
