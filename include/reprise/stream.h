@@ -30,6 +30,10 @@ void SetCurrentStream(void* stream);
  *  aclrtSynchronizeStream; nullopt: none so far. Waits for nothing. Throws Exception: 107017 not a stream. */
 std::optional<Exception> PendingError(void* stream);
 
+/** Whether any stream of the process is being captured. One load, for those who ask before each call. Threads: a capture
+ *  that the calling thread has begun, or learned of, is seen. */
+bool AnyStreamIsCapturing() noexcept;
+
 /** Another current stream until the end of the scope. */
 class StreamGuard {
  public:

@@ -94,6 +94,8 @@ void SetCurrentStream(void* stream) {
   });
 }
 
+bool AnyStreamIsCapturing() noexcept { return runtime::AnyStreamIsCapturing(); }
+
 std::optional<Exception> PendingError(void* stream) {
   Status pending;
   api::Call("reprise::PendingError", [&]() -> Status {

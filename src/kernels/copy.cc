@@ -386,7 +386,7 @@ namespace {
 
 // Everything contiguous: dst is rows, each of a piece of every source. The range counts elements of dst as they lie.
 bool ConcatRows(std::span<const TensorRef> sources, int dim, const TensorRef& dst, Range range) {
-  if (dim == 0 || !IsContiguous(dst)) return false;
+  if (!IsContiguous(dst)) return false;
   for (const TensorRef& src : sources) {
     if (src.dtype != dst.dtype || src.rank != dst.rank || !IsContiguous(src)) return false;
   }

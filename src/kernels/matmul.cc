@@ -568,9 +568,42 @@ int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef& b, DType compute
   });
 }
 
+namespace {
+
+// Multiply-adds of a product that is not cut at all, and rows and depth up to which it has the bits of one that is.
+constexpr int64_t kSmallProduct = 4096;
+constexpr int64_t kSmallColumns = 8;  // a multiple of these
+static_assert(kMostRowsWithoutParts < kBlockRows);
+
+bool IsSmall(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out) {
+  for (const TensorRef* const ref : {&a, &b, &out}) {
+    if (ref->rank != 2 || ref->dtype != DType::kFloat || ref->strides[1] != 1) return false;
+  }
+  const int64_t rows = out.sizes[0], cols = out.sizes[1], depth = a.sizes[1];
+  return compute == DType::kFloat && rows <= kMostRowsWithoutParts && cols <= kUnitCols && cols % kSmallColumns == 0 &&
+         depth <= kBlockDepth && rows * cols * depth <= kSmallProduct;
+}
+
+void SmallMatMul(const TensorRef& a, const TensorRef& b, const TensorRef& out) {
+  const auto* const left = static_cast<const float*>(a.data);
+  const auto* const right = static_cast<const float*>(b.data);
+  simd::MultiplySmall({.left = {left, a.strides[0]},
+                       .right = right,
+                       .right_stride = b.strides[0],
+                       .c = static_cast<float*>(out.data),
+                       .c_stride = out.strides[0],
+                       .rows = out.sizes[0],
+                       .cols = out.sizes[1],
+                       .depth = a.sizes[1],
+                       .accumulates = false});
+}
+
+}  // namespace
+
 void MatMul(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out, Range range, void* scratch,
             const MatMulEpilogue* epilogue, const void* prepared) {
   if (range.begin >= range.end) return;
+  if (epilogue == nullptr && prepared == nullptr && IsSmall(a, b, compute, out)) return SmallMatMul(a, b, out);
   if (IsInt8Product(a, b, compute, out)) return Int8MatMul(a, b, out, range, scratch, epilogue);
   const Problem problem(a, b, compute, out, prepared != nullptr);
   DispatchProduct(problem, compute, [&](auto sum, auto item) {

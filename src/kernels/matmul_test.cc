@@ -403,6 +403,30 @@ TEST(MatMulTest, APreparedRightOperandGivesTheSameBits) {
 }
 
 // Of a batch each matrix has its own form, which entries of the result may share.
+TEST(MatMulTest, SmallProductsHaveTheBitsOfTiles) {
+  Rng rng(4097);
+  constexpr int64_t kCols = 64;  // more than small products have
+  for (int loop = Loops(300, 60); loop > 0; --loop) {
+    const int64_t n = 8 * Pick(rng, 1, 4);
+    const int64_t k = Pick(rng, 1, std::min<int64_t>(4096 / n, 256));  // a block of the depth
+    const int64_t m = Pick(rng, 1, std::min<int64_t>(32, 4096 / (n * k) + 1));
+    const auto all = RandomTensor(rng, DType::kFloat, {m, k + Pick(rng, 0, 3)}, TestLayout::kContiguous, false);
+    const auto right = RandomTensor(rng, DType::kFloat, {k, kCols}, TestLayout::kContiguous, false);
+    const auto expected = MakeTensor(rng, DType::kFloat, {m, kCols}),
+               results = MakeTensor(rng, DType::kFloat, {m, n + 3});
+    TensorRef a = all.ref, b = right.ref, out = results.ref;
+    a.sizes[1] = k;
+    RunMatMul(rng, a, b, DType::kFloat, expected.ref);
+    b.sizes[1] = out.sizes[1] = n;
+    RunMatMul(rng, a, b, DType::kFloat, out);
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        ASSERT_EQ(At(out, i * n + j).re, At(expected.ref, i * kCols + j).re) << m << " x " << k << " x " << n;
+      }
+    }
+  }
+}
+
 TEST(MatMulTest, PreparedBatches) {
   Rng rng(28);
   for (int loop = Loops(24, 8); loop > 0; --loop) {

@@ -225,7 +225,7 @@ bool Executor::MoveAll(std::span<void* const> data) {
       void*& address = launch->refs[i].data;
       address = reinterpret_cast<void*>(bases[at] + (reinterpret_cast<uintptr_t>(address) - slots[at].base));
     }
-    launch->Bind();
+    launch->Rebind();
   }
   for (size_t i = 0; i < slots.size(); ++i) {
     if (slots[i].handle != nullptr) slots[i].base = bases[i];

@@ -344,10 +344,22 @@ void Launch::Bind() {
     if (walk == Walk::kBroadcast) broadcast |= uint64_t{1} << told;
     ++told;
   }
-  row_ = {RunKernel, units, {reinterpret_cast<uint64_t>(this)}};
   broadcast_ = broadcast;
+  BindRows();
+}
+
+void Launch::Rebind() {
+  if (find_rows != nullptr) {
+    Bind();
+  } else if (row_.function != nullptr) {
+    BindRows();
+  }
+}
+
+void Launch::BindRows() {
+  row_ = {RunKernel, units, {reinterpret_cast<uint64_t>(this)}};
   ir::RangeCall better = row_;
-  if (broadcast == 0 && find_range_call(*this, better)) row_ = better;
+  if (broadcast_ == 0 && find_range_call(*this, better)) row_ = better;
 }
 
 bool Launch::Rows(ir::Elementwise& rows) const {

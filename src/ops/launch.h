@@ -154,6 +154,8 @@ class Launch {
   void Seal();
   /// Takes over the addresses in `refs`; to be called after they were changed.
   void Bind();
+  /// As Bind, for addresses at which the operands overlap each other as they did before.
+  void Rebind();
 
   /// What the launch declares to plans: all operands are contiguous, single elements or broadcast, and no two of them
   /// overlap without being the same. False when it is not so; then `kernel` does it.
@@ -187,6 +189,7 @@ class Launch {
 
  private:
   ~Launch() = default;
+  void BindRows();
 
   ir::RangeCall row_{};     // function: null when the launch has no rows
   uint64_t broadcast_ = 0;  // ir::Elementwise::broadcast

@@ -29,6 +29,15 @@
 
 namespace reprise::runtime {
 
+namespace internal {
+inline std::atomic<int> g_capturing_streams{0};
+}  // namespace internal
+
+/// Whether any stream of the process is being captured: one load, for those who ask at every call.
+inline bool AnyStreamIsCapturing() noexcept {
+  return internal::g_capturing_streams.load(std::memory_order_acquire) != 0;
+}
+
 class Context;
 class Stream;
 class TaskStore;
@@ -141,11 +150,14 @@ class Stream final : public device::Runnable {
   /// With the context's capture_mutex held.
   void set_sink(TaskSink* sink) {
     // Whoever reads without the lock asks one of the three: a pair of them may be of two moments.
+    const int change = (sink != nullptr && sink->capture_id() != 0 ? 1 : 0) - (is_capturing() ? 1 : 0);
+    if (change > 0) internal::g_capturing_streams.fetch_add(1, std::memory_order_relaxed);
     if (sink != nullptr) captured_tasks.store(0, std::memory_order_relaxed);
     if (sink != nullptr) capture_id_.store(sink->capture_id(), std::memory_order_release);
     is_updating_.store(sink != nullptr && sink->capture_id() == 0, std::memory_order_release);
     sink_.store(sink, std::memory_order_release);
     if (sink == nullptr) capture_id_.store(0, std::memory_order_release);
+    if (change < 0) internal::g_capturing_streams.fetch_sub(1, std::memory_order_relaxed);
   }
 
   /// Calls `visit` with all streams of the process, also with those that Destroy waits for; none is freed meanwhile.

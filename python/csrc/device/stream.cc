@@ -168,6 +168,8 @@ void NPUStream::synchronize() const {
 }
 
 bool NPUStream::is_capturing() const {
+  if (!reprise::AnyStreamIsCapturing()) [[likely]]
+    return false;
   aclmdlRICaptureStatus status = ACL_MODEL_RI_CAPTURE_STATUS_NONE;
   aclmdlRI model = nullptr;
   aclrtStream const stream = handle_if_made();
@@ -177,7 +179,10 @@ bool NPUStream::is_capturing() const {
 
 NPUStream CurrentStream(c10::DeviceIndex device) {
   device = OrCurrent(device);
-  return NPUStream(Make(t_current[static_cast<size_t>(device)], device));
+  const c10::Stream current = Make(t_current[static_cast<size_t>(device)], device);
+  if (HasContext(device)) [[likely]]
+    return {NPUStream::Known(), current};
+  return NPUStream(current);
 }
 
 NPUStream DefaultStream(c10::DeviceIndex device) { return NPUStream(Make(0, OrCurrent(device))); }

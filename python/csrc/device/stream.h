@@ -44,6 +44,10 @@ class NPUStream {
   friend bool operator==(const NPUStream& a, const NPUStream& b) noexcept { return a.stream_ == b.stream_; }
 
  private:
+  friend NPUStream CurrentStream(c10::DeviceIndex device);
+  struct Known {};  // it was looked at before
+  NPUStream(Known, c10::Stream stream) noexcept : stream_(stream) {}
+
   c10::Stream stream_;
 };
 

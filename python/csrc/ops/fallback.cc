@@ -75,6 +75,7 @@ class Call {
   Results RunPutTogether();
   Results RunPutTogether(const MetaKey& key);
   Results RunByKey();
+  Results RunKnown(KnownCall& known, const NPUStream& stream);
   Results RunAsync(const Announcement& announced, NativePlan* plan);
   bool RunNative(c10::ArrayRef<at::Tensor> made, std::string* why, NativePlan* plan) const;
   bool AllAreContiguous(c10::ArrayRef<at::Tensor> made) const;
@@ -264,6 +265,11 @@ bool Call::RunNative(c10::ArrayRef<at::Tensor> made, std::string* why, NativePla
   const auto info = place.empty() ? traits_.name_alone
                                   : std::make_shared<reprise::OperationInfo>(reprise::OperationInfo{
                                         traits_.name, std::move(place), ShapesText(arguments_, results)});
+  if (plan != nullptr && plan->prepared != nullptr) {
+    c10::SmallVector<const at::Tensor*, 4> places;
+    for (const at::Tensor& tensor : results) places.push_back(&tensor);
+    if (LaunchAgain(*plan, CurrentStream(), arguments_, places, info)) return true;
+  }
   if (!IsDeclared(*traits_.native)) [[likely]]
     return LaunchNative(*traits_.native, arguments_, results, info, why, plan);
   std::string refusal;
@@ -309,12 +315,14 @@ Call::Results Call::RunPutTogether(const MetaKey& key) {
 // the device; but in captures, where all calls look the same to those who read a dump.
 Call::Results Call::RunByKey() {
   const MetaKey key(traits_, arguments_);
-  is_captured_ = traits_.native != nullptr && CurrentStream(device_.index()).is_capturing();
+  const NPUStream stream = CurrentStream(device_.index());
+  is_captured_ = traits_.native != nullptr && stream.is_capturing();
   const bool may_know = traits_.native != nullptr && !IsDeclared(*traits_.native) && !is_captured_ && key.is_complete();
   KnownCalls* const calls = may_know ? KnownCalls::Mine() : nullptr;
   if (calls != nullptr) {
     if (KnownCall* const known = calls->Find(key)) {
       const InUse in_use(*known);
+      if (known->is_plain && StackOfLaunch(false).empty()) return RunKnown(*known, stream);
       return RunAsync(*known->announced, &known->plan);
     }
   }
@@ -330,6 +338,28 @@ Call::Results Call::RunByKey() {
   NativePlan plan;
   Results results = RunAsync(*announced, &plan);
   if (plan.prepared != nullptr) calls->Keep(key, std::move(announced), std::move(plan));
+  return results;
+}
+
+// What RunAsync does, where all results are new tensors or arguments, and nobody asks for the place of the call.
+Call::Results Call::RunKnown(KnownCall& known, const NPUStream& stream) {
+  Results results;
+  for (const KnownResult& like : known.results) {
+    if (like.argument < 0) {
+      results.emplace_back(EmptyOn(stream, like.sizes, like.strides, like.bytes, like.dtype));
+    } else if (returned_ == Returned::kAll) {
+      results.push_back(arguments_[static_cast<size_t>(like.argument)]);
+    } else {
+      results.emplace_back();
+    }
+  }
+  c10::SmallVector<const at::Tensor*, 4> made;
+  for (size_t i = 0; i < known.results.size(); ++i) {
+    const int argument = known.results[i].argument;
+    made.push_back(&(argument < 0 ? results[i] : arguments_[static_cast<size_t>(argument)]).toTensor());
+  }
+  if (!LaunchAgain(known.plan, stream, arguments_, made, traits_.name_alone)) [[unlikely]]
+    results = RunAsync(*known.announced, &known.plan);
   return results;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/known_calls.h"
 
+#include <ATen/EmptyTensor.h>
+
 #include <utility>
 
 namespace torch_npu {
@@ -16,6 +18,26 @@ struct Owner {
     delete std::exchange(t_calls, nullptr);
   }
 };
+
+// False where parts of arguments or lists are among them.
+bool FindResults(const Announcement& announced, std::vector<KnownResult>& results) {
+  for (const AnnouncedReturn& value : announced.returns) {
+    KnownResult& result = results.emplace_back();
+    result.argument = value.argument;
+    if (value.argument >= 0) continue;
+    if (value.is_list || value.tensors.size() != 1) return false;
+    const AnnouncedTensor& made = value.tensors[0];
+    if (made.kind != AnnouncedTensor::Kind::kNew || made.strides.size() != made.sizes.size()) return false;
+    result.dtype = made.dtype;
+    result.bytes = at::detail::computeStorageNbytes(made.sizes, made.strides, c10::elementSize(made.dtype));
+    result.sizes = made.sizes;
+    int64_t next = 1;
+    bool is_contiguous = true;
+    for (size_t d = made.sizes.size(); d-- > 0; next *= made.sizes[d]) is_contiguous &= made.strides[d] == next;
+    if (!is_contiguous) result.strides = made.strides;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -65,6 +87,8 @@ void KnownCalls::Keep(const MetaKey& key, std::shared_ptr<const Announcement> an
   call.hash = 0;  // nothing is found here if there is no memory
   call.words.assign(key.words().begin(), key.words().end());
   call.values.assign(key.values().begin(), key.values().end());
+  call.results.clear();
+  call.is_plain = FindResults(*announced, call.results);
   call.announced = std::move(announced);
   call.plan = std::move(plan);
   call.hash = hash;

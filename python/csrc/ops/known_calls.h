@@ -19,12 +19,22 @@
 
 namespace torch_npu {
 
+/// A tensor that a call makes, or an argument that it returns.
+struct KnownResult {
+  int argument = -1;
+  at::ScalarType dtype = at::kFloat;
+  size_t bytes = 0;
+  c10::SmallVector<int64_t, 4> sizes, strides;  // no strides: contiguous
+};
+
 struct KnownCall {
   uint64_t hash = 0;
   std::vector<int64_t> words;   // of the key
   std::vector<int64_t> values;  // likewise
   std::shared_ptr<const Announcement> announced;
   NativePlan plan;
+  std::vector<KnownResult> results;
+  bool is_plain = false;   // all results are there: no parts, and no lists
   bool is_in_use = false;  // by a call further out in the thread
 };
 

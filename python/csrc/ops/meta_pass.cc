@@ -31,19 +31,18 @@ constexpr int64_t kList = 1 << 8;
 constexpr int64_t kTensor = 1 << 9;
 
 uint64_t HashOf(c10::ArrayRef<int64_t> words) {
-  // Two that do not wait for each other.
-  uint64_t hash[2] = {0x9e3779b97f4a7c15, words.size()};
+  // Four that do not wait for each other.
+  uint64_t hash[4] = {0x9e3779b97f4a7c15, words.size(), 0xc2b2ae3d27d4eb4f, 0x165667b19e3779f9};
   const auto take = [](uint64_t& to, int64_t word) {
     to = (to ^ static_cast<uint64_t>(word)) * 0xff51afd7ed558ccd;
     to ^= to >> 32;
   };
   size_t i = 0;
-  for (; i + 1 < words.size(); i += 2) {
-    take(hash[0], words[i]);
-    take(hash[1], words[i + 1]);
+  for (; i + 3 < words.size(); i += 4) {
+    for (size_t k = 0; k < 4; ++k) take(hash[k], words[i + k]);
   }
-  if (i < words.size()) take(hash[0], words[i]);
-  take(hash[0], static_cast<int64_t>(hash[1]));
+  for (; i < words.size(); ++i) take(hash[i % 4], words[i]);
+  for (size_t k = 1; k < 4; ++k) take(hash[0], static_cast<int64_t>(hash[k]));
   return hash[0];
 }
 
@@ -315,22 +314,30 @@ void MetaKey::Add(const at::Tensor& tensor) {
   const int64_t flags = (static_cast<int64_t>(tensor.scalar_type()) << 32) | (dims << 16) | kTensor |
                         (impl->is_wrapped_number() ? 1 : 0) | (tensor.is_conj() ? 2 : 0) | (tensor.is_neg() ? 4 : 0) |
                         (on_device ? 8 : 0);
-  words_.push_back(flags);
   if (!on_device && dims == 0) {
+    words_.push_back(flags);
     int64_t value[2] = {};
     std::memcpy(value, tensor.const_data_ptr(), std::min(sizeof value, tensor.dtype().itemsize()));
     auto& to = traits_.is_pointwise ? values_ : static_cast<c10::SmallVectorImpl<int64_t>&>(words_);
     to.append({value[0], value[1]});
     return;
   }
-  for (const int64_t size : impl->sizes()) words_.push_back(size);
-  for (const int64_t stride : impl->strides()) words_.push_back(stride);
-  words_.push_back(impl->storage_offset());
+  const size_t before = words_.size();
+  words_.resize_for_overwrite(before + 2 * static_cast<size_t>(dims) + 3);
+  int64_t* to = words_.data() + before;
+  *to++ = flags;
+  const int64_t* const sizes = impl->sizes().data();
+  const int64_t* const strides = impl->strides().data();
+  for (int64_t d = 0; d < dims; ++d, to += 2) {
+    to[0] = sizes[d];
+    to[1] = strides[d];
+  }
+  *to++ = impl->storage_offset();
   const void* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
   size_t index = 0;
   while (index < storages_.size() && storages_[index] != storage) ++index;
   if (index == storages_.size()) storages_.push_back(storage);
-  words_.push_back(static_cast<int64_t>(index));
+  *to = static_cast<int64_t>(index);
 }
 
 void MetaKey::Add(const IValue& value) {
@@ -347,6 +354,10 @@ void MetaKey::Add(const IValue& value) {
   } else if (value.isComplexDouble()) {
     const c10::complex<double> number = value.toComplexDouble();
     words_.append({kComplex, BitsOf(number.real()), BitsOf(number.imag())});
+  } else if (value.isTensorList()) {
+    const c10::ArrayRef<IValue> items = value.toListRef();
+    words_.append({kList, static_cast<int64_t>(items.size())});
+    for (const IValue& item : items) Add(item);
   } else if (value.isList()) {
     const c10::ArrayRef<IValue> items =
         value.isIntList() || value.isDoubleList() || value.isBoolList() ? c10::ArrayRef<IValue>() : value.toListRef();

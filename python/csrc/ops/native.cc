@@ -220,10 +220,9 @@ bool Describe(const at::Tensor& tensor, reprise::TensorView& view) {
   return true;
 }
 
-void Queue(reprise::PreparedOperator& plan, const std::shared_ptr<const reprise::OperationInfo>& info,
-           at::Tensor workspace = {}) {
-  EnsureContext();
-  const NPUStream stream = CurrentStream();
+// \pre the thread has the context of the stream's device
+void QueueOn(const NPUStream& stream, reprise::PreparedOperator& plan,
+             const std::shared_ptr<const reprise::OperationInfo>& info, at::Tensor workspace = {}) {
   // Of the caller, if it is large enough. Else whoever gets its memory next does so behind this launch.
   const uint64_t bytes = plan.workspace_bytes();
   if (bytes == 0) {
@@ -237,6 +236,12 @@ void Queue(reprise::PreparedOperator& plan, const std::shared_ptr<const reprise:
   }
   Guarded([&] { plan.Launch(stream.handle(), workspace.defined() ? workspace.data_ptr() : nullptr, info); });
   WaitIfBlocking(stream);
+}
+
+void Queue(reprise::PreparedOperator& plan, const std::shared_ptr<const reprise::OperationInfo>& info,
+           at::Tensor workspace = {}) {
+  EnsureContext();
+  QueueOn(CurrentStream(), plan, info, std::move(workspace));
 }
 
 // Of "@1?name".
@@ -630,30 +635,10 @@ namespace {
 
 constexpr size_t kMostPlaces = 12;
 
-// The call over again, in the memory that it has now. False when that must be prepared.
-bool LaunchAgain(NativePlan& plan, c10::ArrayRef<IValue> arguments, c10::ArrayRef<at::Tensor> results,
-                 const std::shared_ptr<const reprise::OperationInfo>& info) {
-  std::array<void*, kMostPlaces> data;
-  size_t count = 0;
-  for (const NativePlan::Place& place : plan.places) {
-    const auto index = static_cast<size_t>(place.index);
-    const at::Tensor& tensor = place.is_result      ? results[index]
-                               : place.element >= 0 ? arguments[index].toListRef()[place.element].toTensor()
-                                                    : arguments[index].toTensor();
-    NoteUse(tensor);
-    data[count++] = const_cast<void*>(tensor.const_data_ptr());
-  }
-  if (!plan.prepared->Move(data.data(), count)) return false;
-  ++plan.times_moved;
-  Queue(*plan.prepared, info);
-  return true;
-}
-
 }  // namespace
 
 bool LaunchNative(const NativeOp& native, c10::ArrayRef<IValue> arguments, c10::ArrayRef<at::Tensor> results,
                   const std::shared_ptr<const reprise::OperationInfo>& info, std::string* why, NativePlan* plan) {
-  if (plan != nullptr && plan->prepared != nullptr && LaunchAgain(*plan, arguments, results, info)) return true;
   Arguments packed(native, arguments, results);
   if (!packed.Build()) {
     if (why != nullptr) *why = packed.why().empty() ? "it does not take these arguments" : packed.why();
@@ -671,6 +656,24 @@ bool LaunchNative(const NativeOp& native, c10::ArrayRef<IValue> arguments, c10::
     plan->places.assign(packed.places().begin(), packed.places().end());
     plan->prepared = std::move(prepared);
   }
+  return true;
+}
+
+bool LaunchAgain(NativePlan& plan, const NPUStream& stream, c10::ArrayRef<IValue> arguments,
+                 c10::ArrayRef<const at::Tensor*> results, const std::shared_ptr<const reprise::OperationInfo>& info) {
+  std::array<void*, kMostPlaces> data;
+  size_t count = 0;
+  for (const NativePlan::Place& place : plan.places) {
+    const auto index = static_cast<size_t>(place.index);
+    const at::Tensor& tensor = place.is_result      ? *results[index]
+                               : place.element >= 0 ? arguments[index].toListRef()[place.element].toTensor()
+                                                    : arguments[index].toTensor();
+    NoteUse(tensor);
+    data[count++] = const_cast<void*>(tensor.const_data_ptr());
+  }
+  if (!plan.prepared->Move(data.data(), count)) return false;
+  ++plan.times_moved;
+  QueueOn(stream, *plan.prepared, info);
   return true;
 }
 

@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "device/stream.h"
+
 namespace torch_npu {
 
 struct NativeOp;
@@ -92,9 +94,13 @@ struct NativePlan {
 /// Queues the device's own kernels. False, and nothing is done, when they do not take these arguments.
 /// \param why  what they do not take
 /// \param results  what the operator returns, in order; the elements of lists one by one
-/// \param plan  takes what was prepared; what is there already must be of arguments that differ in memory alone
+/// \param plan  takes what was prepared
 bool LaunchNative(const NativeOp& native, c10::ArrayRef<c10::IValue> arguments, c10::ArrayRef<at::Tensor> results,
                   const std::shared_ptr<const reprise::OperationInfo>& info, std::string* why = nullptr,
                   NativePlan* plan = nullptr);
+/// The call of a plan over again on the current stream, with arguments that differ in memory alone. False, and nothing
+/// is done, when it must be prepared for the memory that it has now. \pre plan.prepared
+bool LaunchAgain(NativePlan& plan, const NPUStream& stream, c10::ArrayRef<c10::IValue> arguments,
+                 c10::ArrayRef<const at::Tensor*> results, const std::shared_ptr<const reprise::OperationInfo>& info);
 
 }  // namespace torch_npu

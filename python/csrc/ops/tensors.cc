@@ -131,6 +131,22 @@ at::Tensor EmptyStrided(c10::IntArrayRef sizes, c10::IntArrayRef strides, at::Sc
   return EmptyStridedOp(sizes, strides, dtype, std::nullopt, device, std::nullopt);
 }
 
+at::Tensor EmptyOn(const NPUStream& stream, c10::IntArrayRef sizes, c10::IntArrayRef strides, size_t bytes,
+                   at::ScalarType dtype) {
+  void* const block = AllocateOn(stream, bytes);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                                       c10::DataPtr(block, block, &FreeBlock, stream.device()),
+                                                       &DeviceMemory(), /*resizable=*/true);
+  at::Tensor made =
+      at::detail::make_tensor_base<c10::TensorImpl>(std::move(storage), kKeys, c10::scalarTypeToTypeMeta(dtype));
+  if (strides.empty()) {
+    made.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  } else {
+    made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  }
+  return made;
+}
+
 at::Tensor Empty(c10::IntArrayRef sizes, at::ScalarType dtype, c10::Device device) {
   return EmptyMemoryFormat(sizes, dtype, std::nullopt, device, std::nullopt, std::nullopt);
 }

@@ -7,6 +7,7 @@
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/bmm_ops.h>
+#include <ATen/ops/cat_ops.h>
 #include <ATen/ops/cos_ops.h>
 #include <ATen/ops/div_ops.h>
 #include <ATen/ops/eq_ops.h>
@@ -38,6 +39,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -51,16 +53,37 @@ namespace {
 
 using c10::IValue;
 
+// A list that the thread has used before, with its memory.
+std::optional<c10::List<at::Tensor>>& SpareList() {
+  static thread_local std::optional<c10::List<at::Tensor>> spare;
+  return spare;
+}
+
 // Counts nobody in; Return takes it back.
 IValue Borrow(const at::Tensor& tensor) {
   using Owner = c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   return IValue(at::Tensor(Owner::reclaim(tensor.unsafeGetTensorImpl())));
 }
 void Return(IValue& value) {
-  if (value.isTensor()) (void)std::move(value).toTensor().unsafeReleaseTensorImpl();
+  if (value.isTensor()) {
+    (void)std::move(value).toTensor().unsafeReleaseTensorImpl();
+  } else if (value.isTensorList()) {  // of borrowed ones
+    c10::List<at::Tensor> list = std::move(value).toTensorList();
+    for (size_t i = 0; i < list.size(); ++i) (void)list.extract(i).unsafeReleaseTensorImpl();
+    SpareList() = std::move(list);
+  }
 }
 
 IValue ValueOf(const at::Tensor& tensor) { return Borrow(tensor); }
+IValue ValueOf(const at::ITensorListRef& tensors) {
+  std::optional<c10::List<at::Tensor>> spare = std::exchange(SpareList(), std::nullopt);
+  c10::List<at::Tensor> list =
+      spare.has_value() && spare->use_count() == 1 ? *std::move(spare) : c10::List<at::Tensor>();
+  list.clear();
+  list.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) list.push_back(Borrow(tensor).toTensor());
+  return list;
+}
 IValue ValueOf(at::OptionalIntArrayRef numbers) { return numbers.has_value() ? IValue(*numbers) : IValue(); }
 IValue ValueOf(c10::string_view text) { return IValue(std::string(text)); }
 template <class T>
@@ -163,6 +186,7 @@ constexpr Entry kEntries[] = {
     {"gelu", Make<o::gelu>},
     {"mm", Make<o::mm>},
     {"bmm", Make<o::bmm>},
+    {"cat", Make<o::cat>},
     {"addmm", Make<o::addmm>},
     {"_softmax", Make<o::_softmax>},
     {"sum.dim_IntList", Make<o::sum_dim_IntList>},

@@ -406,6 +406,35 @@ HWY_ATTR void ByRows(const StreamBlock<T, B>& block) {
   }
 }
 
+// ---- Small products ----
+
+// kRows rows of some columns stay in registers over the depth.
+template <int kRows, class D>
+HWY_INLINE HWY_ATTR void SmallRows(D d, const StreamBlock<float, float>& block, int64_t i, int64_t j) {
+  const float* const a = block.left.data + i * block.left.row_stride;
+  const float* b = block.right + j;
+  hn::Vec<D> sum[kRows];
+  HWY_UNROLL(4) for (int r = 0; r < kRows; ++r) sum[r] = hn::Zero(d);
+  for (int64_t k = 0; k < block.depth; ++k, b += block.right_stride) {
+    const auto row = hn::LoadU(d, b);
+    HWY_UNROLL(4) for (int r = 0; r < kRows; ++r) {
+      sum[r] = hn::MulAdd(hn::Set(d, a[r * block.left.row_stride + k]), row, sum[r]);
+    }
+  }
+  float* const c = block.c + i * block.c_stride + j;
+  HWY_UNROLL(4) for (int r = 0; r < kRows; ++r) hn::StoreU(sum[r], d, c + r * block.c_stride);
+}
+
+HWY_ATTR void Small(const StreamBlock<float, float>& block) {
+  const hn::CappedTag<float, 8> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t j = 0; j < block.cols; j += lanes) {
+    int64_t i = 0;
+    for (; i + 4 <= block.rows; i += 4) SmallRows<4>(d, block, i, j);
+    for (; i < block.rows; ++i) SmallRows<1>(d, block, i, j);
+  }
+}
+
 // ---- Exchanging rows and columns ----
 
 #if HWY_TARGET != HWY_SCALAR
@@ -551,6 +580,7 @@ HWY_EXPORT(HalfByRows);
 HWY_EXPORT(BFloat16ByRows);
 HWY_EXPORT(Int8ByRows);
 HWY_EXPORT(DoubleByRows);
+HWY_EXPORT(Small);
 HWY_EXPORT(TransposeBlock);
 
 int64_t PanelWidth(float) { return HWY_DYNAMIC_DISPATCH(FloatWidth)(); }
@@ -587,6 +617,8 @@ void MultiplyByRows(const StreamBlock<float, Half>& block) { HWY_DYNAMIC_DISPATC
 void MultiplyByRows(const StreamBlock<float, BFloat16>& block) { HWY_DYNAMIC_DISPATCH(BFloat16ByRows)(block); }
 void MultiplyByRows(const StreamBlock<float, int8_t>& block) { HWY_DYNAMIC_DISPATCH(Int8ByRows)(block); }
 void MultiplyByRows(const StreamBlock<double, double>& block) { HWY_DYNAMIC_DISPATCH(DoubleByRows)(block); }
+
+void MultiplySmall(const StreamBlock<float, float>& block) { HWY_DYNAMIC_DISPATCH(Small)(block); }
 
 void Transpose(const float* src, int64_t src_stride, int64_t rows, int64_t cols, float* dst, int64_t dst_stride) {
   HWY_DYNAMIC_DISPATCH(TransposeBlock)(src, src_stride, rows, cols, dst, dst_stride);

@@ -88,6 +88,10 @@ void MultiplyByRows(const StreamBlock<float, BFloat16>& block);
 void MultiplyByRows(const StreamBlock<float, int8_t>& block);
 void MultiplyByRows(const StreamBlock<double, double>& block);
 
+/// c = left * right, all where they lie, of so little that cutting and packing would take longer than to multiply. An
+/// element is one chain, as in MultiplyBlock. \pre cols is a multiple of 8; not `accumulates`
+void MultiplySmall(const StreamBlock<float, float>& block);
+
 /// dst[j * dst_stride + i] = src[i * src_stride + j] for i < rows, j < cols.
 void Transpose(const float* src, int64_t src_stride, int64_t rows, int64_t cols, float* dst, int64_t dst_stride);
 
