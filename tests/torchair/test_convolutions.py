@@ -57,7 +57,42 @@ class Gated(nn.Module):
         return x + self.last(y * self.gate(y))
 
 
+class Causal(nn.Module):
+    """Of what was, and nothing of what will be."""
+
+    def __init__(self, width=32):
+        super().__init__()
+        self.first = nn.Conv1d(5, width, 2)
+        self.layers = nn.ModuleList(nn.Conv1d(width, width, 3, dilation=2**i) for i in range(3))
+        self.last = nn.Conv1d(width, 7, 1)
+
+    def forward(self, x):
+        x = self.first(nn.functional.pad(x, (1, 0)))
+        for each in self.layers:
+            x = x + torch.tanh(each(nn.functional.pad(x, (2 * each.dilation[0], 0))))
+        return self.last(x)
+
+
+class Same(nn.Module):
+    """Padded as TensorFlow does it: where sides differ, more behind."""
+
+    def __init__(self, width=24):
+        super().__init__()
+        self.first = nn.Conv2d(3, width, 3, 2, bias=False)
+        self.norm = nn.BatchNorm2d(width)
+        self.own = nn.Conv2d(width, width, 5, 2, groups=width)
+        self.last = nn.Conv2d(width, width, 3, 2, padding=1)
+
+    def forward(self, x):
+        x = self.norm(self.first(nn.functional.pad(x, (0, 1, 0, 1)))).relu()
+        x = self.own(nn.functional.pad(x, (1, 2, 1, 2)))
+        border = nn.functional.pad(x, (0, 1, 1, 0))
+        return self.last(border) + border.mean()
+
+
 MODELS = {
+    "causal": (Causal, (2, 5, 300)),
+    "same": (Same, (2, 3, 40, 36)),
     "sound": (sound, (2, 5, 300)),
     "video": (video, (2, 3, 5, 13, 14)),
     "generator": (generator, (3, 20, 1, 1)),

@@ -68,6 +68,52 @@ TEST(CompilerConvolution, WhatFollowsIsFused) {
   });
 }
 
+// Zeros around an image become pads, also in front of the reshape of a convolution over a single dim.
+TEST(CompilerConvolution, BordersBecomePads) {
+  const std::string zero = "v = Const() : float32 [] = 0\n";
+  const std::string border = "e = Const() : int64 [8] = 0, 0, 0, 0, 0, 1, 0, 1\n";
+  const std::string pad = "q = PadV3(x = x, paddings = e, constant_values = v)\n";
+  const std::string conv = "y = Conv2D(x = q, filter = f) {" + kPlain + "return y\n";
+  const std::string row = "x = Data() : float32 [1, 16, 9]\nf = Const() : float32 [16, 16, 1, 3] = 0.5, -0.25 ...\n";
+  const std::string none = "data_format = \"NCHW\", pads = [0, 0, 0, 0], strides = [1, 1, 1, 1]}\n";
+  ExpectFusions({
+      {"ConvPadFusionPass", kImage + kFilter + zero + border + pad + conv,
+       kImage + kFilter +
+           "y = Conv2D(x = x, filter = f) {data_format = \"NCHW\", pads = [1, 2, 1, 2], strides = [1, 1, "
+           "1, 1]}\nreturn y\n"},
+      {"ConvPadFusionPass",
+       "x = Data() : float32 [1, 6, 5, 16]\nf = Const() : float32 [16, 3, 3, 16] = 0.5, -0.25 ...\n"
+       "e = Const() : int64 [8] = 0, 0, 2, 0, 0, 1, 0, 0\nq = PadV3(x = x, paddings = e)\n"
+       "y = Conv2D(x = q, filter = f) {data_format = \"NHWC\", pads = [0, 0, 0, 0], strides = [1, 2, 2, 1]}\nreturn "
+       "y\n",
+       "x = Data() : float32 [1, 6, 5, 16]\nf = Const() : float32 [16, 3, 3, 16] = 0.5, -0.25 ...\n"
+       "y = Conv2D(x = x, filter = f) {data_format = \"NHWC\", pads = [2, 0, 0, 1], strides = [1, 2, 2, 1]}\nreturn "
+       "y\n"},
+      {"ConvPadFusionPass",
+       row + zero +
+           "s = Const() : int64 [4] = 1, 16, 1, 11\ne = Const() : int64 [6] = 0, 0, 0, 0, 2, 0\n"
+           "q = PadV3(x = x, paddings = e, constant_values = v)\nr = Reshape(x = q, shape = s)\n"
+           "y = Conv2D(x = r, filter = f) {" +
+           none + "return y\n",
+       row + "y_shape = Const() : int64 [4] = 1, 16, 1, 9\ny_image = Reshape(x = x, shape = y_shape)\n" +
+           "y = Conv2D(x = y_image, filter = f) {data_format = \"NCHW\", pads = [0, 0, 2, 0], strides = [1, 1, 1, " +
+           "1]}\nreturn y\n"},
+  });
+  const std::string begin = kImage + kFilter;
+  ExpectRefusals({
+      {"ConvPadFusionPass", begin + "v = Const() : float32 [] = 1\n" + border + pad + conv, "not of zeros"},
+      {"ConvPadFusionPass", begin + zero + "e = Const() : int64 [8] = 0, 0, 0, 0, 0, 1, 0, -1\n" + pad + conv,
+       "not of zeros"},
+      {"ConvPadFusionPass",
+       begin + zero + border + "q = PadV3(x = x, paddings = e, constant_values = v) {mode = \"edge\"}\n" + conv,
+       "not of zeros"},
+      {"ConvPadFusionPass", begin + zero + "e = Const() : int64 [8] = 0, 1, 0, 0, 0, 1, 0, 1\n" + pad + conv,
+       "adds channels, or images"},
+      {"ConvPadFusionPass", begin + zero + border + pad + "y = Conv2D(x = q, filter = f) {" + kPlain + "return y, q\n",
+       "other users"},
+  });
+}
+
 // Parts of the channels become convolutions, also behind the reshape of one over a single dim.
 TEST(CompilerConvolution, SplitsBecomeConvolutions) {
   const std::string one = "one = Const() : int64 [1] = 1\n";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What follows a convolution, as a part of it: a sum with another tensor, an activation. Convolutions whose channels
-// are split. Pools that need no mask.
+// What follows a convolution, as a part of it: a sum with another tensor, an activation; and borders of zeros in front.
+// Convolutions whose channels are split. Pools that need no mask.
 #include <algorithm>
 #include <limits>
 #include <span>
@@ -144,6 +144,74 @@ void FuseMask(Match& match) {
   match.Replace("MaxPoolWithArgmaxV3", {{"x", match.In("x")}}, std::move(attributes));
 }
 
+// ---- Borders of zeros ----
+
+// What is added to an image in front of its dims and behind them, by dim; nothing unless that is zeros.
+std::optional<std::vector<int64_t>> ZerosAround(const Match& match, NodeId border) {
+  if (const std::string mode = match.Text(border, "mode"); !mode.empty() && mode != "constant") return std::nullopt;
+  const auto found = match.graph().at(border).attributes.find("paddings_contiguous");
+  const bool has_pairs =
+      found == match.graph().at(border).attributes.end() || found->second == opdef::AttributeValue(true);
+  const Port value = match.In(border, "constant_values");
+  if (!has_pairs || (value.is_set() && match.Number(value) != 0)) return std::nullopt;
+  auto around = match.Integers(match.In(border, "paddings"));
+  const bool fits = around && around->size() == 2 * match.TensorOf({border, 0}).shape.rank() &&
+                    std::all_of(around->begin(), around->end(), [](int64_t pad) { return pad >= 0; });
+  return fits ? around : std::nullopt;
+}
+
+// Pads of a convolution are what stands around its image anyway.
+void FuseBorder(Match& match) {
+  const NodeId root = match.root();
+  // A convolution over one dim has a picture of one row.
+  const NodeId view = match.Maker(match.In("x"), {"Reshape"});
+  const NodeId border = match.Maker(view == kNoNode ? match.In("x") : match.In(view, "x"), {"PadV3"});
+  if (border == kNoNode) return;
+  const Port image = match.In(border, "x");
+  auto around = ZerosAround(match, border);
+  if (!around) return match.Refuse("the border is not of zeros, or of sizes that are not known");
+  const bool is_last = match.Text(root, "data_format") != "NCHW";
+  std::vector<int64_t> shape;
+  if (view != kNoNode) {
+    const Tensor& rows = match.TensorOf({border, 0});
+    const Tensor& picture = match.TensorOf({view, 0});
+    const opdef::Shape& before = match.TensorOf(image).shape;
+    const bool is_row = !is_last && rows.shape.rank() == 3 && picture.shape.rank() == 4 && rows.shape.is_static() &&
+                        picture.shape.is_static() && before.is_static();
+    if (!is_row) return match.Refuse("the border is that of another image");
+    const std::vector<int64_t> sizes = rows.shape.numbers(), seen = picture.shape.numbers();
+    if (seen != std::vector<int64_t>{sizes[0], sizes[1], 1, sizes[2]})
+      return match.Refuse("the border is that of another image");
+    around->insert(around->begin() + 4, {0, 0});
+    shape = before.numbers();
+    shape.insert(shape.begin() + 2, 1);
+  }
+  std::vector<int64_t> pads = match.Ints(root, "pads");
+  if (pads.size() != 4 || around->size() != 8) return match.Refuse("the pads are not four numbers");
+  const size_t first = is_last ? 1 : 2;  // spatial dim
+  for (size_t i = 0; i < 8; ++i) {
+    if (i / 2 >= first && i / 2 < first + 2) {
+      pads[i - 2 * first] += (*around)[i];
+    } else if ((*around)[i] != 0) {
+      return match.Refuse("the border adds channels, or images");
+    }
+  }
+  if (match.Int(root, "offset_x") != 0) return match.Refuse("the convolution has an offset");
+  if (!match.IsClosed()) return;
+  Port x = image;
+  if (view != kNoNode) {
+    Tensor picture = match.TensorOf({view, 0});
+    picture.shape = opdef::Shape::Of(shape);
+    x = match.AddOperator("image", "Reshape", {{"x", image}, {"shape", match.AddIntegers("shape", shape)}}, picture);
+  }
+  opdef::Attributes attributes = match.node().attributes;
+  attributes.insert_or_assign("pads", std::move(pads));
+  match.Replace(
+      "Conv2D",
+      {{"x", x}, {"filter", match.In("filter")}, {"bias", match.In("bias")}, {"offset_w", match.In("offset_w")}},
+      std::move(attributes));
+}
+
 // ---- Channels that are split ----
 
 // Outputs of a part that a convolution of its own is worth: whole vectors.
@@ -265,6 +333,7 @@ Status RunSplit(Graph& graph, PassContext& context) {
   return {};
 }
 
+Status RunBorder(Graph& graph, PassContext& context) { return RunFusion(graph, context, {"Conv2D"}, FuseBorder); }
 Status RunMask(Graph& graph, PassContext& context) {
   return RunFusion(graph, context, {"MaxPoolWithArgmaxV1"}, FuseMask);
 }
@@ -275,6 +344,7 @@ Status RunActivation(Graph& graph, PassContext& context) {
 
 constexpr Pass kConvolutionPasses[] = {
     Fusion("MaxPoolMaskFusionPass", RunMask, "largest elements of windows without their mask"),
+    Fusion("ConvPadFusionPass", RunBorder, "a border of zeros in front of a convolution"),
     Fusion("ConvSplitFusionPass", RunSplit, "a convolution for each part of its channels"),
     Fusion("ConvAddFusionPass", RunSum, "a tensor added to a convolution"),
     Fusion("ConvActivationFusionPass", RunActivation, "Relu, bounds, HardSwish or Swish behind a convolution"),

@@ -44,6 +44,7 @@ TensorRef ChannelsLast(void* data, DType dtype, int64_t n, int64_t c, int64_t h,
 
 struct Case {
   int64_t batch, channels, height, width, outputs, kernel, stride, pad, dilation, groups;
+  int64_t more = 0;  // pads behind the image, beyond those in front
 };
 
 ConvShape ShapeOf(const Case& c) {
@@ -52,7 +53,9 @@ ConvShape ShapeOf(const Case& c) {
   shape.groups = c.groups;
   shape.in_channels = c.channels / c.groups;
   shape.out_channels = c.outputs / c.groups;
-  const auto out = [&](int64_t in) { return (in + 2 * c.pad - c.dilation * (c.kernel - 1) - 1) / c.stride + 1; };
+  const auto out = [&](int64_t in) {
+    return (in + 2 * c.pad + c.more - c.dilation * (c.kernel - 1) - 1) / c.stride + 1;
+  };
   shape.dims[1] = {c.height, out(c.height), c.kernel, c.stride, c.pad, c.dilation};
   shape.dims[2] = {c.width, out(c.width), c.kernel, c.stride, c.pad, c.dilation};
   return shape;
@@ -112,13 +115,18 @@ void RunUnits(const ChannelsLastConv& conv, const TensorRef& input, const Tensor
 TEST(ChannelsLastSimd, EveryInstructionSetConvolves) {
   // Joined taps, rests of panels and tiles, narrow panels, blocks of taps and of channels, dilation, groups, one
   // channel each by kernels of several sizes, steps and dilations, patches with and without rests, types.
-  constexpr Case kCases[] = {
-      {1, 3, 12, 11, 21, 5, 2, 2, 1, 1},  {2, 8, 5, 7, 16, 1, 1, 0, 1, 1},     {1, 40, 9, 8, 37, 3, 1, 1, 1, 1},
-      {1, 300, 5, 5, 18, 3, 1, 1, 1, 1},  {1, 6, 9, 11, 10, 3, 2, 2, 2, 2},    {1, 37, 9, 10, 37, 3, 2, 1, 1, 37},
-      {2, 16, 7, 13, 16, 3, 1, 1, 1, 16}, {1, 4, 8, 9, 5, 3, 1, 2, 2, 1},      {1, 70, 6, 17, 70, 3, 1, 1, 1, 70},
-      {1, 33, 9, 9, 33, 5, 1, 2, 1, 33},  {1, 20, 11, 12, 20, 5, 2, 2, 1, 20}, {1, 9, 12, 13, 9, 3, 1, 2, 2, 9},
-      {1, 40, 13, 12, 37, 3, 1, 1, 1, 1}, {2, 32, 11, 9, 70, 3, 1, 0, 1, 1},   {1, 260, 12, 12, 33, 3, 1, 2, 1, 1},
-      {1, 20, 9, 13, 101, 1, 1, 0, 1, 1}};
+  constexpr Case kCases[] = {{1, 3, 12, 11, 21, 5, 2, 2, 1, 1},      {2, 8, 5, 7, 16, 1, 1, 0, 1, 1},
+                             {1, 40, 9, 8, 37, 3, 1, 1, 1, 1},       {1, 300, 5, 5, 18, 3, 1, 1, 1, 1},
+                             {1, 6, 9, 11, 10, 3, 2, 2, 2, 2},       {1, 37, 9, 10, 37, 3, 2, 1, 1, 37},
+                             {2, 16, 7, 13, 16, 3, 1, 1, 1, 16},     {1, 4, 8, 9, 5, 3, 1, 2, 2, 1},
+                             {1, 70, 6, 17, 70, 3, 1, 1, 1, 70},     {1, 33, 9, 9, 33, 5, 1, 2, 1, 33},
+                             {1, 20, 11, 12, 20, 5, 2, 2, 1, 20},    {1, 9, 12, 13, 9, 3, 1, 2, 2, 9},
+                             {1, 40, 13, 12, 37, 3, 1, 1, 1, 1},     {2, 32, 11, 9, 70, 3, 1, 0, 1, 1},
+                             {1, 260, 12, 12, 33, 3, 1, 2, 1, 1},    {1, 20, 9, 13, 101, 1, 1, 0, 1, 1},
+                             {1, 3, 12, 10, 21, 3, 2, 0, 1, 1, 1},   {1, 40, 12, 11, 37, 3, 2, 0, 1, 1, 1},
+                             {1, 32, 13, 12, 70, 3, 1, 2, 1, 1, -2}, {1, 32, 13, 12, 70, 3, 1, 0, 1, 1, 2},
+                             {1, 37, 9, 10, 37, 3, 2, 0, 1, 37, 1},  {1, 33, 9, 9, 33, 5, 1, 4, 1, 33, -3},
+                             {1, 18, 9, 12, 18, 3, 1, 0, 4, 18, 8},  {2, 64, 7, 6, 40, 1, 2, 0, 1, 1, 3}};
   int by_patches = 0;
   for (const Case& c : kCases) {
     const ConvShape shape = ShapeOf(c);

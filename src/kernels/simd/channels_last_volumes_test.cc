@@ -49,14 +49,14 @@ TensorRef Behind(void* data, int64_t n, int64_t c, const Three& sizes) {
 struct Case {
   bool transposed;
   int64_t batch, channels, outputs, groups;
-  Three in, kernel, stride, pad, dilation, more;  // more: of the output of a transposed one
+  Three in, kernel, stride, pad, dilation, more;  // of the output of a transposed one, else of the pads behind
 
   Three out() const {
     Three sizes;
     for (size_t d = 0; d < 3; ++d) {
       const int64_t reach = dilation[d] * (kernel[d] - 1) + 1;
       sizes[d] = transposed ? (in[d] - 1) * stride[d] - 2 * pad[d] + reach + more[d]
-                            : (in[d] + 2 * pad[d] - reach) / stride[d] + 1;
+                            : (in[d] + 2 * pad[d] + more[d] - reach) / stride[d] + 1;
     }
     return sizes;
   }
@@ -141,6 +141,10 @@ constexpr Case kCases[] = {
     {false, 1, 37, 37, 37, {4, 7, 9}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {}},
     {false, 2, 20, 20, 20, {5, 6, 7}, {2, 3, 3}, {2, 2, 1}, {0, 1, 2}, {1, 1, 2}, {}},
     {false, 2, 70, 33, 1, {5, 4, 4}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}, {}},
+    {false, 1, 3, 21, 1, {5, 8, 8}, {3, 3, 3}, {1, 2, 2}, {1, 0, 0}, {1, 1, 1}, {-1, 1, 1}},
+    {false, 1, 40, 37, 1, {4, 6, 7}, {3, 3, 3}, {1, 1, 2}, {2, 0, 0}, {1, 1, 1}, {-2, 2, 1}},
+    {false, 1, 64, 48, 1, {1, 1, 40}, {1, 1, 2}, {1, 1, 1}, {0, 0, 8}, {1, 1, 8}, {0, 0, -8}},
+    {false, 2, 20, 20, 20, {5, 6, 7}, {2, 3, 3}, {2, 2, 1}, {0, 0, 2}, {1, 1, 1}, {1, 1, -2}},
     {true, 1, 24, 21, 1, {1, 5, 6}, {1, 4, 4}, {1, 2, 2}, {0, 1, 1}, {1, 1, 1}, {}},
     {true, 2, 40, 37, 1, {1, 6, 5}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}, {1, 1, 1}, {0, 1, 1}},
     {true, 1, 40, 70, 1, {1, 12, 13}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}, {}},

@@ -20,6 +20,7 @@ using simd::testing::ForEachTarget;
 struct Case {
   bool transposed;
   int64_t batch, channels, height, width, outputs, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation;
+  int64_t more = 0;  // pads behind the image, beyond those in front
 };
 
 ConvShape ShapeOf(const Case& c) {
@@ -30,7 +31,8 @@ ConvShape ShapeOf(const Case& c) {
   shape.transposed = c.transposed;
   const auto dim = [&](int64_t in, int64_t kernel, int64_t stride, int64_t pad) {
     const int64_t reach = c.dilation * (kernel - 1) + 1;
-    const int64_t out = c.transposed ? (in - 1) * stride - 2 * pad + reach : (in + 2 * pad - reach) / stride + 1;
+    const int64_t out =
+        c.transposed ? (in - 1) * stride - 2 * pad + reach : (in + 2 * pad + c.more - reach) / stride + 1;
     return ConvDim{in, out, kernel, stride, pad, c.dilation};
   };
   shape.dims[1] = dim(c.height, c.kernel_h, c.stride_h, c.pad_h);
@@ -148,13 +150,14 @@ Computed RunUnits(const Case& c, Operands x) {
 // One to eight outputs; steps, dilation, padding on all sides and none; kernels wider than the picture; several blocks
 // of channels; units that begin inside of a picture and that go over the end of one.
 constexpr Case kCases[] = {
-    {false, 1, 64, 40, 33, 3, 3, 3, 1, 1, 1, 1, 1}, {false, 3, 17, 9, 11, 1, 5, 5, 1, 1, 2, 2, 1},
-    {false, 1, 300, 8, 9, 4, 3, 3, 1, 1, 0, 0, 1},  {false, 2, 32, 21, 20, 2, 3, 3, 1, 1, 2, 2, 2},
-    {false, 1, 48, 1, 200, 5, 1, 7, 1, 1, 0, 3, 1}, {false, 2, 20, 12, 5, 3, 9, 9, 1, 1, 4, 4, 1},
-    {false, 1, 24, 18, 17, 2, 5, 3, 2, 1, 2, 1, 1}, {true, 4, 48, 16, 15, 3, 4, 4, 2, 2, 1, 1, 1},
-    {true, 1, 33, 7, 9, 1, 3, 3, 2, 2, 1, 1, 1},    {true, 2, 16, 6, 13, 8, 5, 4, 3, 2, 1, 0, 1},
-    {true, 1, 64, 30, 30, 4, 3, 3, 1, 1, 1, 1, 1},  {true, 1, 20, 10, 11, 2, 3, 3, 2, 1, 0, 2, 3},
-    {true, 1, 40, 1, 100, 3, 1, 16, 1, 8, 0, 4, 1}};
+    {false, 1, 64, 40, 33, 3, 3, 3, 1, 1, 1, 1, 1},     {false, 3, 17, 9, 11, 1, 5, 5, 1, 1, 2, 2, 1},
+    {false, 1, 300, 8, 9, 4, 3, 3, 1, 1, 0, 0, 1},      {false, 2, 32, 21, 20, 2, 3, 3, 1, 1, 2, 2, 2},
+    {false, 1, 48, 1, 200, 5, 1, 7, 1, 1, 0, 3, 1},     {false, 2, 20, 12, 5, 3, 9, 9, 1, 1, 4, 4, 1},
+    {false, 1, 24, 18, 17, 2, 5, 3, 2, 1, 2, 1, 1},     {true, 4, 48, 16, 15, 3, 4, 4, 2, 2, 1, 1, 1},
+    {true, 1, 33, 7, 9, 1, 3, 3, 2, 2, 1, 1, 1},        {true, 2, 16, 6, 13, 8, 5, 4, 3, 2, 1, 0, 1},
+    {true, 1, 64, 30, 30, 4, 3, 3, 1, 1, 1, 1, 1},      {true, 1, 20, 10, 11, 2, 3, 3, 2, 1, 0, 2, 3},
+    {true, 1, 40, 1, 100, 3, 1, 16, 1, 8, 0, 4, 1},     {false, 1, 64, 20, 21, 3, 3, 3, 2, 2, 0, 0, 1, 1},
+    {false, 1, 48, 17, 30, 2, 3, 5, 1, 1, 2, 4, 1, -2}, {false, 2, 33, 9, 12, 4, 3, 3, 1, 1, 0, 0, 2, 5}};
 
 // The class by itself, also where it would not pay.
 TEST(TapColumnsTest, SumsAreTheFormula) {

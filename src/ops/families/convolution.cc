@@ -266,9 +266,11 @@ Status ReadConvolution(OpCall& call, ConvShape& shape) {
   }
   const Operand* bias = call.Has("bias") ? call.Find("bias") : nullptr;
   REPRISE_RETURN_IF_ERROR(CheckBias(call, bias, shape.out_channels * shape.groups));
-  int64_t stride[3], pad[3], dilation[3], output_pad[3] = {};
+  int64_t stride[3], pad[3], behind[3], dilation[3], output_pad[3] = {};
   REPRISE_RETURN_IF_ERROR(ReadDims(call, "stride", dims, 1, false, stride));
   REPRISE_RETURN_IF_ERROR(ReadDims(call, "padding", dims, 0, false, pad));
+  const bool is_uneven = call.Has("paddingBehind");
+  REPRISE_RETURN_IF_ERROR(ReadDims(call, is_uneven ? "paddingBehind" : "padding", dims, 0, false, behind));
   REPRISE_RETURN_IF_ERROR(ReadDims(call, "dilation", dims, 1, false, dilation));
   if (shape.transposed) REPRISE_RETURN_IF_ERROR(ReadDims(call, "outputPadding", dims, 0, true, output_pad));
   for (int d = 0; d < dims; ++d) {
@@ -292,9 +294,9 @@ Status ReadConvolution(OpCall& call, ConvShape& shape) {
     const int64_t reach = dim.dilation * (dim.kernel - 1) + 1;
     __int128 out = 0;
     if (shape.transposed) {
-      out = static_cast<__int128>(dim.in - 1) * dim.stride - 2 * dim.pad + reach + output_pad[d];
-    } else if (dim.in + 2 * dim.pad >= reach) {
-      out = (dim.in + 2 * dim.pad - reach) / dim.stride + 1;
+      out = static_cast<__int128>(dim.in - 1) * dim.stride - dim.pad - behind[d] + reach + output_pad[d];
+    } else if (dim.in + dim.pad + behind[d] >= reach) {
+      out = (dim.in + dim.pad + behind[d] - reach) / dim.stride + 1;
     }
     if (out < 1 || out > INT64_MAX / 4) {
       return call.Invalid(fmt::format("a kernel that reaches over {} elements does not fit {} with padding {}", reach,

@@ -37,6 +37,11 @@ struct Geometry {
     for (const auto& pad : pads) front.push_back(pad.first);
     return front;
   }
+  std::vector<int64_t> pads_behind() const {
+    std::vector<int64_t> behind;
+    for (const auto& pad : pads) behind.push_back(pad.second);
+    return behind;
+  }
 };
 
 StatusOr<Geometry> ReadGeometry(const NamedCall& call) {
@@ -175,6 +180,7 @@ constexpr std::array kFusedParams = {In("input"),
                                      opdef::Param{"addend", ParamKind::kTensor, Role::kInput, true},
                                      Attr("stride", ParamKind::kIntArray),
                                      Attr("padding", ParamKind::kIntArray),
+                                     Attr("paddingBehind", ParamKind::kIntArray),
                                      Attr("dilation", ParamKind::kIntArray),
                                      Attr("groups", ParamKind::kInt),
                                      Attr("activation", ParamKind::kInt),
@@ -236,7 +242,7 @@ Status ConvolveChannelsLast(NamedCall& call, const Operands& operands, const Geo
   const kernels::ChannelsLastConv conv(shape, input, result, {}, true);
   *is_done = true;
   return call.Step(kFusedRoutine, {x, filter, PackedFilter(call, conv, filter), operands.bias, addend, geometry.strides,
-                                   geometry.pads_in_front(), geometry.dilations, groups,
+                                   geometry.pads_in_front(), geometry.pads_behind(), geometry.dilations, groups,
                                    static_cast<int64_t>(activation.kind), activation.low, activation.high, out});
 }
 
@@ -244,12 +250,13 @@ Status ConvolveChannelsLast(NamedCall& call, const Operands& operands, const Geo
 Status LowerConvolutionOf(NamedCall& call, const StridedView& x, const StridedView& filter, const StridedView& out,
                           Geometry geometry) {
   REPRISE_ASSIGN_OR_RETURN(Operands operands, ReadOperands(call, x, filter, out));
-  REPRISE_ASSIGN_OR_RETURN(operands.x, PadApart(call, operands.x, geometry));
   bool is_done = false;
   REPRISE_RETURN_IF_ERROR(ConvolveChannelsLast(call, operands, geometry, nullptr, {}, &is_done));
-  if (!is_done)
+  if (!is_done) {
+    REPRISE_ASSIGN_OR_RETURN(operands.x, PadApart(call, operands.x, geometry));
     REPRISE_RETURN_IF_ERROR(Convolve(call, operands.x, operands.filter, operands.bias, operands.out, geometry, false,
                                      Zeros(geometry.dims())));
+  }
   return operands.out.dtype == out.dtype ? Status() : CopyTo(call, operands.out, out);
 }
 
@@ -278,7 +285,6 @@ StatusOr<Activation> ReadActivation(const NamedCall& call) {
 Status LowerFusedConvolution(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
   REPRISE_ASSIGN_OR_RETURN(Operands operands, ReadOperands(call, geometry.layout));
-  REPRISE_ASSIGN_OR_RETURN(operands.x, PadApart(call, operands.x, geometry));
   StepArgument addend = nullptr;
   if (call.Has("addend")) {
     if (call.Input("addend").dims != call.shape()) {
@@ -290,6 +296,7 @@ Status LowerFusedConvolution(NamedCall& call) {
   bool is_done = false;
   REPRISE_RETURN_IF_ERROR(ConvolveChannelsLast(call, operands, geometry, addend, activation, &is_done));
   if (is_done) return {};
+  REPRISE_ASSIGN_OR_RETURN(operands.x, PadApart(call, operands.x, geometry));
   // The parts one by one, rounded as the fused kernel does: once.
   const StridedView out = operands.out;
   const bool has_more = call.Has("addend") || activation.kind != kernels::ConvActivation::kNone;
