@@ -38,6 +38,12 @@ constexpr auto kExtraWorkerIdle = std::chrono::seconds(1);
 // that compute a little between two launches would else pay for a wake-up each time.
 constexpr int kMostSpinTimes = 4;
 
+// To spin for as long as a wake-up takes costs at most twice what the better choice would have cost. So that is what a
+// worker does at first, where REPRISE_SPIN_US is left as it is: no longer than that, and no shorter than this.
+constexpr auto kUsualSpin = std::chrono::microseconds(50);
+constexpr auto kLeastSpin = std::chrono::microseconds(10);
+constexpr int64_t kWakesLearned = 4;
+
 // How long a spinning worker leaves work to the thread that will probably wait for it: about half a microsecond.
 constexpr int kHoldBackLooks = 6;
 constexpr int kHoldBackPauses = 6;
@@ -343,6 +349,7 @@ void Scheduler::WakeWorker() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (spinners_.load(std::memory_order_relaxed) != 0) return;
   if (sleepers_.load(std::memory_order_relaxed) != 0) {
+    if (SpinTime() == kUsualSpin) roused_at_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
     epoch_.fetch_add(1, std::memory_order_release);
     FutexWake(epoch_, 1);
   } else {
@@ -612,10 +619,26 @@ bool Scheduler::SpinForWork(Attention& attention, Clock::duration time) noexcept
   return run_attended;
 }
 
+Clock::duration Scheduler::FirstSpin() const noexcept {
+  if (SpinTime() != kUsualSpin) return SpinTime();
+  return std::clamp<Clock::duration>(Clock::duration(wake_took_.load(std::memory_order_relaxed)), kLeastSpin,
+                                     kUsualSpin);
+}
+
+// By a worker that fell asleep and is awake now: nobody learns from jobs, whose wakers go on at once.
+void Scheduler::LearnFromWake(Clock::time_point asleep_at, Clock::time_point awake_at) noexcept {
+  const int64_t roused_at = roused_at_.load(std::memory_order_relaxed);
+  if (roused_at <= asleep_at.time_since_epoch().count()) return;
+  constexpr int64_t kMost = Clock::duration(kUsualSpin).count();
+  const int64_t took = std::clamp<int64_t>(awake_at.time_since_epoch().count() - roused_at, 0, kMost);
+  const int64_t before = std::min(wake_took_.load(std::memory_order_relaxed), kMost);
+  wake_took_.store(before + (took - before) / kWakesLearned, std::memory_order_relaxed);
+}
+
 void Scheduler::WorkerLoop(bool extra) {
   pthread_setname_np(pthread_self(), "reprise-worker");
   Attention attention;
-  Clock::duration spin = SpinTime();
+  Clock::duration spin = FirstSpin();
   while (!stop_.load(std::memory_order_relaxed)) {
     if (FindWork(attention, extra)) continue;
     // The others are no longer stuck, and have the cores.
@@ -635,8 +658,10 @@ void Scheduler::WorkerLoop(bool extra) {
       in_time = FutexWait(epoch_, seen, extra ? Deadline(Clock::now() + kExtraWorkerIdle) : std::nullopt);
     }
     sleepers_.fetch_sub(1, std::memory_order_seq_cst);
-    spin = Clock::now() - asleep_at < kMostSpinTimes * SpinTime() ? std::min(2 * spin, kMostSpinTimes * SpinTime())
-                                                                  : std::max(spin / 2, SpinTime());
+    const auto awake_at = Clock::now();
+    LearnFromWake(asleep_at, awake_at);
+    const auto most = kMostSpinTimes * SpinTime();
+    spin = awake_at - asleep_at < most ? std::min(2 * spin, most) : std::max(spin / 2, FirstSpin());
     if (extra && !in_time && !has_work()) break;
   }
   Leave(attention);

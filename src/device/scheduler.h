@@ -313,6 +313,8 @@ class Scheduler {
   void RunAttended(Attention& attention) noexcept;
 
   void WorkerLoop(bool extra);
+  Clock::duration FirstSpin() const noexcept;
+  void LearnFromWake(Clock::time_point asleep_at, Clock::time_point awake_at) noexcept;
   bool FindWork(Attention& attention, bool extra);
   Runnable* PopReady() noexcept;
   void Wake(Runnable& runnable, bool rouse) noexcept;
@@ -349,6 +351,9 @@ class Scheduler {
   alignas(64) std::atomic<uint32_t> sleepers_{0};
   std::atomic<uint32_t> spinners_{0};
   std::atomic<uint32_t> epoch_{0};
+  // Of Clock, in its ticks: when a sleeper was last woken, and how long that took until now.
+  std::atomic<int64_t> roused_at_{INT64_MIN};
+  std::atomic<int64_t> wake_took_{INT64_MAX};
 
   alignas(64) SpinLock job_lock_;
   Job* jobs_ REPRISE_GUARDED_BY(job_lock_) = nullptr;
