@@ -382,6 +382,37 @@ TEST_F(Operations, WhoLooksAtAPendingErrorLeavesItToTheNextSynchronisation) {
   EXPECT_TRUE(Refused(107017, "stream", [&] { (void)PendingError(&nothing); }));
 }
 
+TEST_F(Operations, WhetherAnythingIsCapturedIsKnown) {
+  EXPECT_FALSE(AnyStreamIsCapturing());
+  const aclrtStream other = NewStream();
+  for (int turn = 0; turn < 2; ++turn) {
+    Graph first, second;
+    {
+      Capture capture(first, stream_);
+      EXPECT_TRUE(AnyStreamIsCapturing());
+      {
+        Capture nested(second, other);
+        EXPECT_TRUE(AnyStreamIsCapturing());
+      }
+      EXPECT_TRUE(AnyStreamIsCapturing());
+    }
+    EXPECT_FALSE(AnyStreamIsCapturing());
+  }
+  {
+    Graph dropped;
+    dropped.CaptureBegin();
+    EXPECT_TRUE(AnyStreamIsCapturing());
+  }
+  EXPECT_FALSE(AnyStreamIsCapturing());
+  const aclrtStream destroyed = NewStream();
+  aclmdlRI model = nullptr;
+  ASSERT_EQ(0, aclmdlRICaptureBegin(destroyed, ACL_MODEL_RI_CAPTURE_MODE_RELAXED));
+  EXPECT_TRUE(AnyStreamIsCapturing());
+  (void)aclmdlRICaptureEnd(destroyed, &model);
+  EXPECT_FALSE(AnyStreamIsCapturing());
+  EXPECT_EQ(0, model == nullptr ? 0 : aclmdlRIDestroy(model));
+}
+
 TEST_F(Operations, FailuresInReplaysLeaveOutTheRestOfTheReplayAlone) {
   for (const Failure& row : Failures()) {
     bool fails = true;

@@ -116,6 +116,23 @@ def test_offsets_and_strides_are_seen(npu):
             torch.testing.assert_close((a(on_device) + b(on_device)).cpu(), a(x) + b(x))
 
 
+@pytest.mark.parametrize("shape", [(), (5,), (1, 4), (3, 1, 2), (2, 3, 4, 5)])
+def test_results_are_laid_out_as_the_first_one_was(npu, shape):
+    """Turned, with channels behind, of one element."""
+    x = torch.randn(shape)
+    views = [x, x.mT if x.dim() > 1 else x, x.to(memory_format=torch.channels_last) if x.dim() == 4 else x, x.flatten()[:1]]
+    for view in views:
+        on_device = view.npu()
+        assert on_device.stride() == view.stride()
+        for _ in range(TIMES):
+            expected, got = view + view, on_device + on_device
+            assert got.stride() == expected.stride() and got.is_contiguous() == expected.is_contiguous()
+            assert got.untyped_storage().nbytes() == expected.untyped_storage().nbytes() and got.is_leaf
+            torch.testing.assert_close(got.cpu(), expected)
+            grown = got.clone().resize_(got.numel() + 3)
+            assert grown.flatten()[: got.numel()].numel() == got.numel()
+
+
 def test_what_is_refused_is_refused_again(npu):
     x = torch.zeros(16, device="npu")
     y = torch.zeros(4, device="npu")

@@ -3,6 +3,7 @@
 behind a call than before it, whatever becomes of the call; the results are those of the CPU."""
 import gc
 import sys
+import threading
 
 import pytest
 import torch
@@ -46,6 +47,9 @@ CALLS = {
     "mm": lambda a, b: a @ b,
     "bmm": lambda a, b: torch.bmm(a[None], b[None]),
     "addmm": lambda a, b: torch.addmm(a, a, b, beta=0.5),
+    "cat": lambda a, b: torch.cat((a, b)),
+    "cat with itself": lambda a, b: torch.cat([a, b, a], 1),
+    "cat of one": lambda a, b: torch.cat((a,)),
     "linear": lambda a, b: F.linear(a, b, a[0]),
     "softmax": lambda a, b: a.softmax(-1),
     "sum": lambda a, b: a.sum(),
@@ -84,6 +88,8 @@ def test_calls_leave_their_arguments_as_they_were_owned(npu, name):
         lambda x, y: x.sum(7),
         lambda x, y: x.softmax(5),
         lambda x, y: torch.maximum(x, torch.ones(4, 4)),
+        lambda x, y: torch.cat((x, y)),
+        lambda x, y: torch.cat((x, y, torch.ones(4, 2)), 1),
     ],
 )
 def test_calls_that_are_refused_leave_them_so_too(npu, call):
@@ -97,7 +103,7 @@ def test_calls_that_are_refused_leave_them_so_too(npu, call):
     assert x.sum().item() == 20 and y.sum().item() == 28
 
 
-@pytest.mark.parametrize("name", ["add.Tensor", "mul_.Tensor", "relu", "addmm", "sum.dim_IntList"])
+@pytest.mark.parametrize("name", ["add.Tensor", "mul_.Tensor", "relu", "addmm", "cat", "sum.dim_IntList"])
 def test_their_kernels_have_their_own_signatures(npu, name):
     kernels = torch._C._dispatch_dump(f"aten::{name}").splitlines()
     (ours,) = [line for line in kernels if line.startswith("PrivateUse1:")]
@@ -108,6 +114,22 @@ def test_tensors_that_only_the_call_knows(npu):
     for _ in range(5):
         assert (torch.full((8,), 2.0, device="npu") + torch.full((8,), 3.0, device="npu")).tolist() == [5.0] * 8
         assert torch.ones(8, device="npu").add_(torch.ones(8, device="npu")).tolist() == [2.0] * 8
+
+
+def test_lists_within_calls_of_lists(npu):
+    """A call that another one makes on the way has a list of its own, and so has each thread."""
+    x = torch.arange(6.0, device="npu")
+    for count in (1, 5, 2, 40, 2):
+        parts = [torch.cat((x[:2], torch.cat((x[2:4], x[4:])))) for _ in range(count)]
+        assert torch.cat(parts).tolist() == list(range(6)) * count
+    assert torch.cat((x.new_empty(0), x)).tolist() == list(range(6))
+    got = []
+    threads = [threading.Thread(target=lambda: got.append(torch.cat((x, x)).cpu())) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert [each.tolist() for each in got] == [list(range(6)) * 2] * 4
 
 
 def test_gradients_reach_their_operands(npu):
