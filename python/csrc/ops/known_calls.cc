@@ -3,6 +3,7 @@
 
 #include <ATen/EmptyTensor.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace torch_npu {
@@ -62,16 +63,21 @@ uint64_t KnownCalls::HashOf(const MetaKey& key) {
 }
 
 KnownCall* KnownCalls::Find(const MetaKey& key) {
-  const uint64_t hash = HashOf(key);
-  for (KnownCall& call : SetOf(hash).places) {
-    if (call.hash != hash || call.is_in_use || c10::ArrayRef<int64_t>(call.words) != key.words() ||
-        c10::ArrayRef<int64_t>(call.values) != key.values()) {
-      continue;
-    }
-    CountKnownAnswer();
-    return &call;
+  const auto is_it = [&key](const KnownCall& call) {
+    return call.plan.prepared != nullptr && !call.is_in_use && c10::ArrayRef<int64_t>(call.words) == key.words() &&
+           c10::ArrayRef<int64_t>(call.values) == key.values();
+  };
+  KnownCall*& last = LastOf(key);
+  if (last == nullptr || !is_it(*last)) {
+    const uint64_t hash = HashOf(key);
+    std::array<KnownCall, kPlaces>& places = SetOf(hash).places;
+    const auto found = std::find_if(places.begin(), places.end(),
+                                    [&](const KnownCall& call) { return call.hash == hash && is_it(call); });
+    if (found == places.end()) return nullptr;
+    last = &*found;
   }
-  return nullptr;
+  CountKnownAnswer();
+  return last;
 }
 
 bool KnownCalls::IsWorthKeeping(const MetaKey& key) {
@@ -84,7 +90,7 @@ void KnownCalls::Keep(const MetaKey& key, std::shared_ptr<const Announcement> an
   Set& set = SetOf(hash);
   KnownCall& call = set.places[set.next++ % kPlaces];
   if (call.is_in_use) return;
-  call.hash = 0;  // nothing is found here if there is no memory
+  call.plan.prepared = nullptr;  // nothing is found here if there is no memory
   call.words.assign(key.words().begin(), key.words().end());
   call.values.assign(key.values().begin(), key.values().end());
   call.results.clear();

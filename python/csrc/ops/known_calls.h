@@ -58,10 +58,16 @@ class KnownCalls {
     uint64_t asked_for = 0;  // hash of the last one that was not here
     unsigned next = 0;
   };
+  static constexpr size_t kOperators = 64;
   static uint64_t HashOf(const MetaKey& key);
+  // Of an operator, which is the first word of its keys.
+  KnownCall*& LastOf(const MetaKey& key) {
+    return last_[static_cast<uint64_t>(key.words()[0]) * 0x9e3779b97f4a7c15 / (UINT64_MAX / kOperators + 1)];
+  }
   Set& SetOf(uint64_t hash) { return sets_[hash % kSets]; }
 
   std::array<Set, kSets> sets_;
+  std::array<KnownCall*, kOperators> last_{};  // that was found: programs ask for the same again and again
 };
 
 /// Marks a known call for as long as it is made.

@@ -304,7 +304,11 @@ MetaKey::MetaKey(const OpTraits& traits, c10::ArrayRef<IValue> arguments) : trai
   words_.push_back((static_cast<int64_t>(c10::get_default_dtype_as_scalartype()) << 1) |
                    static_cast<int64_t>(at::globalContext().deterministicAlgorithms()));
   for (const IValue& value : arguments) Add(value);
-  hash_ = HashOf(words_);
+}
+
+uint64_t MetaKey::hash() const {
+  if (hash_ == 0) hash_ = HashOf(words_);
+  return hash_;
 }
 
 void MetaKey::Add(const at::Tensor& tensor) {

@@ -22,7 +22,7 @@ class MetaKey {
 
   /// False: a value that has no such numbers; do not remember.
   bool is_complete() const { return is_complete_; }
-  uint64_t hash() const { return hash_; }
+  uint64_t hash() const;
   c10::ArrayRef<int64_t> words() const { return words_; }
   /// What these leave out of the arguments, but for the memory of tensors on the device: values of numbers that are
   /// tensors of the host.
@@ -36,7 +36,7 @@ class MetaKey {
   c10::SmallVector<int64_t, 64> words_;
   c10::SmallVector<int64_t, 4> values_;
   c10::SmallVector<const void*, 8> storages_;
-  uint64_t hash_ = 0;
+  mutable uint64_t hash_ = 0;  // 0: nobody has asked for it
   bool is_complete_ = true;
 };
 
