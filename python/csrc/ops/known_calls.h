@@ -9,9 +9,12 @@
 // not looked up here, and none is kept: each of their tasks has a plan of its own.
 #pragma once
 
+#include <ATen/core/List.h>
+
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ops/meta_pass.h"
@@ -50,6 +53,9 @@ class KnownCalls {
   void Keep(const MetaKey& key, std::shared_ptr<const Announcement> announced, NativePlan plan);
   /// How often plans that are here now have been moved: for tests and measurements.
   uint64_t TimesMoved() const;
+
+  /// With the memory that it has: for calls that borrow the tensors of a list (unboxed.cc).
+  std::optional<c10::List<at::Tensor>> spare_list;
 
  private:
   static constexpr size_t kSets = 128, kPlaces = 4;

@@ -46,6 +46,7 @@
 #include <utility>
 
 #include "ops/fallback.h"
+#include "ops/known_calls.h"
 #include "ops/op_traits.h"
 
 namespace torch_npu {
@@ -53,10 +54,14 @@ namespace {
 
 using c10::IValue;
 
-// A list that the thread has used before, with its memory.
-std::optional<c10::List<at::Tensor>>& SpareList() {
-  static thread_local std::optional<c10::List<at::Tensor>> spare;
-  return spare;
+// An empty list, if there is one with the memory that the thread has used before.
+c10::List<at::Tensor> TakeList() {
+  KnownCalls* const calls = KnownCalls::Mine();
+  if (calls == nullptr || !calls->spare_list.has_value()) return c10::List<at::Tensor>();
+  c10::List<at::Tensor> list = std::move(*std::exchange(calls->spare_list, std::nullopt));
+  if (list.use_count() != 1) return c10::List<at::Tensor>();
+  list.clear();
+  return list;
 }
 
 // Counts nobody in; Return takes it back.
@@ -70,16 +75,13 @@ void Return(IValue& value) {
   } else if (value.isTensorList()) {  // of borrowed ones
     c10::List<at::Tensor> list = std::move(value).toTensorList();
     for (size_t i = 0; i < list.size(); ++i) (void)list.extract(i).unsafeReleaseTensorImpl();
-    SpareList() = std::move(list);
+    if (KnownCalls* const calls = KnownCalls::Mine()) calls->spare_list = std::move(list);
   }
 }
 
 IValue ValueOf(const at::Tensor& tensor) { return Borrow(tensor); }
 IValue ValueOf(const at::ITensorListRef& tensors) {
-  std::optional<c10::List<at::Tensor>> spare = std::exchange(SpareList(), std::nullopt);
-  c10::List<at::Tensor> list =
-      spare.has_value() && spare->use_count() == 1 ? *std::move(spare) : c10::List<at::Tensor>();
-  list.clear();
+  c10::List<at::Tensor> list = TakeList();
   list.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) list.push_back(Borrow(tensor).toTensor());
   return list;
