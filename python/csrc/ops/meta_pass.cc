@@ -358,29 +358,22 @@ void MetaKey::Add(const IValue& value) {
   } else if (value.isComplexDouble()) {
     const c10::complex<double> number = value.toComplexDouble();
     words_.append({kComplex, BitsOf(number.real()), BitsOf(number.imag())});
-  } else if (value.isTensorList()) {
+  } else if (value.isIntList()) {
+    const std::vector<int64_t> numbers = value.toIntVector();
+    words_.append({kList | kInt, static_cast<int64_t>(numbers.size())});
+    words_.append(numbers.begin(), numbers.end());
+  } else if (value.isDoubleList()) {
+    const std::vector<double> numbers = value.toDoubleVector();
+    words_.append({kList | kDouble, static_cast<int64_t>(numbers.size())});
+    for (const double number : numbers) words_.push_back(BitsOf(number));
+  } else if (value.isBoolList()) {
+    const c10::List<bool> flags = value.toBoolList();
+    words_.append({kList | kBool, static_cast<int64_t>(flags.size())});
+    for (const bool flag : flags) words_.push_back(flag ? 1 : 0);
+  } else if (value.isList()) {
     const c10::ArrayRef<IValue> items = value.toListRef();
     words_.append({kList, static_cast<int64_t>(items.size())});
     for (const IValue& item : items) Add(item);
-  } else if (value.isList()) {
-    const c10::ArrayRef<IValue> items =
-        value.isIntList() || value.isDoubleList() || value.isBoolList() ? c10::ArrayRef<IValue>() : value.toListRef();
-    if (value.isIntList()) {
-      const std::vector<int64_t> numbers = value.toIntVector();
-      words_.append({kList | kInt, static_cast<int64_t>(numbers.size())});
-      words_.append(numbers.begin(), numbers.end());
-    } else if (value.isDoubleList()) {
-      const std::vector<double> numbers = value.toDoubleVector();
-      words_.append({kList | kDouble, static_cast<int64_t>(numbers.size())});
-      for (const double number : numbers) words_.push_back(BitsOf(number));
-    } else if (value.isBoolList()) {
-      const c10::List<bool> flags = value.toBoolList();
-      words_.append({kList | kBool, static_cast<int64_t>(flags.size())});
-      for (const bool flag : flags) words_.push_back(flag ? 1 : 0);
-    } else {
-      words_.append({kList, static_cast<int64_t>(items.size())});
-      for (const IValue& item : items) Add(item);
-    }
   } else if (value.isString()) {
     const std::string& text = value.toStringRef();
     words_.append({kText, static_cast<int64_t>(text.size())});

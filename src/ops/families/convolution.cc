@@ -269,8 +269,8 @@ Status ReadConvolution(OpCall& call, ConvShape& shape) {
   int64_t stride[3], pad[3], behind[3], dilation[3], output_pad[3] = {};
   REPRISE_RETURN_IF_ERROR(ReadDims(call, "stride", dims, 1, false, stride));
   REPRISE_RETURN_IF_ERROR(ReadDims(call, "padding", dims, 0, false, pad));
-  const bool is_uneven = call.Has("paddingBehind");
-  REPRISE_RETURN_IF_ERROR(ReadDims(call, is_uneven ? "paddingBehind" : "padding", dims, 0, false, behind));
+  std::copy_n(pad, dims, behind);
+  if (call.Has("paddingBehind")) REPRISE_RETURN_IF_ERROR(ReadDims(call, "paddingBehind", dims, 0, false, behind));
   REPRISE_RETURN_IF_ERROR(ReadDims(call, "dilation", dims, 1, false, dilation));
   if (shape.transposed) REPRISE_RETURN_IF_ERROR(ReadDims(call, "outputPadding", dims, 0, true, output_pad));
   for (int d = 0; d < dims; ++d) {
