@@ -344,6 +344,12 @@ void MetaKey::Add(const at::Tensor& tensor) {
   *to = static_cast<int64_t>(index);
 }
 
+void MetaKey::AddItems(c10::ArrayRef<IValue> items) {
+  words_.append({kList, static_cast<int64_t>(items.size())});
+  for (const IValue& item : items) Add(item);
+}
+
+// In the order in which calls have them most.
 void MetaKey::Add(const IValue& value) {
   if (value.isTensor()) {
     value.toTensor().defined() ? Add(value.toTensor()) : words_.push_back(kUndefined);
@@ -358,6 +364,8 @@ void MetaKey::Add(const IValue& value) {
   } else if (value.isComplexDouble()) {
     const c10::complex<double> number = value.toComplexDouble();
     words_.append({kComplex, BitsOf(number.real()), BitsOf(number.imag())});
+  } else if (value.isTensorList()) {
+    AddItems(value.toListRef());
   } else if (value.isIntList()) {
     const std::vector<int64_t> numbers = value.toIntVector();
     words_.append({kList | kInt, static_cast<int64_t>(numbers.size())});
@@ -371,9 +379,7 @@ void MetaKey::Add(const IValue& value) {
     words_.append({kList | kBool, static_cast<int64_t>(flags.size())});
     for (const bool flag : flags) words_.push_back(flag ? 1 : 0);
   } else if (value.isList()) {
-    const c10::ArrayRef<IValue> items = value.toListRef();
-    words_.append({kList, static_cast<int64_t>(items.size())});
-    for (const IValue& item : items) Add(item);
+    AddItems(value.toListRef());
   } else if (value.isString()) {
     const std::string& text = value.toStringRef();
     words_.append({kText, static_cast<int64_t>(text.size())});

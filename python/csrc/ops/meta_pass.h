@@ -30,6 +30,7 @@ class MetaKey {
 
  private:
   void Add(const c10::IValue& value);
+  void AddItems(c10::ArrayRef<c10::IValue> items);
   void Add(const at::Tensor& tensor);
 
   const OpTraits& traits_;
